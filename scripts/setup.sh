@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# setup.sh demo|test|ci: install what is missing to build, to test, or to run everything.
+#
+# Does nothing, and needs no network, where everything is there. Otherwise installs Debian packages
+# with apt-get, as root or through sudo. What the tests can do without is only asked for politely:
+# without it some of them are skipped.
+set -u
+
+level=${1:-demo}
+case $level in
+demo | test | ci) ;;
+*)
+	echo "usage: setup.sh demo|test|ci" >&2
+	exit 2
+	;;
+esac
+
+required=
+wanted=
+
+have() { command -v "$1" >/dev/null 2>&1; }
+need() { required="$required $*"; }
+want() { wanted="$wanted $*"; }
+
+compiles() { # compiler, language, program
+	printf '%s\n' "$3" | "$1" -x "$2" -o /dev/null - >/dev/null 2>&1
+}
+
+missing() {
+	required=
+	wanted=
+
+	if ! have "${CC:-cc}"; then
+		need gcc libc6-dev
+	elif ! compiles "${CC:-cc}" c '#include <stdio.h>
+int main(void) { return 0; }'; then
+		need libc6-dev
+	fi
+	have make || need make
+	if ! have ninja && ! have ninja-build && ! have samu; then
+		need ninja-build
+	fi
+	have meson || need meson
+	[ "$level" = demo ] && return
+
+	have python3 || need python3
+	have nm || need binutils
+	have "${CXX:-c++}" || want g++
+	have pkg-config || want pkg-config
+	have mandoc || want mandoc
+	[ "$level" = test ] && return
+
+	have clang || want clang
+	if have clang && ! printf 'int main(void) { return 0; }' |
+		clang -fsanitize=address -x c -o /dev/null - 2>/dev/null; then
+		want libclang-rt-14-dev
+	elif ! have clang; then
+		want libclang-rt-14-dev
+	fi
+	have aarch64-linux-gnu-gcc || want gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	have powerpc64le-linux-gnu-gcc || want gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross
+	have qemu-aarch64 || have qemu-aarch64-static || want qemu-user
+}
+
+# Installs the packages given; says why not and returns 1 where that is not possible.
+install() {
+	have apt-get || {
+		echo "setup: no apt-get here: install with your package manager:$*" >&2
+		return 1
+	}
+	if [ "$(id -u)" = 0 ]; then
+		root=
+	elif have sudo && sudo -n true 2>/dev/null; then
+		root=sudo
+	elif have sudo && [ -t 0 ]; then
+		root=sudo
+	else
+		echo "setup: neither root nor sudo: have these packages installed:$*" >&2
+		return 1
+	fi
+	echo "setup: installing:$*"
+	# Package lists first where there are none yet, or where they are too old to serve.
+	# shellcheck disable=SC2086
+	$root env DEBIAN_FRONTEND=noninteractive sh -c '
+		apt-get install -y --no-install-recommends "$@" </dev/null >/dev/null 2>&1 ||
+		{ apt-get update </dev/null &&
+		  apt-get install -y --no-install-recommends "$@" </dev/null; }' sh $* >&2
+}
+
+missing
+[ -z "$required$wanted" ] && exit 0
+
+# One package that cannot be had must not keep the rest away.
+if ! install "$required$wanted" && [ -n "$wanted" ]; then
+	missing
+	[ -z "$required" ] || install "$required"
+fi
+missing
+if [ -n "$required" ]; then
+	echo "setup: still missing:$required (Debian package names)" >&2
+	exit 1
+fi
+[ -z "$wanted" ] || echo "setup: going on without:$wanted; what needs them is skipped" >&2
+
+version=$(meson --version 2>/dev/null)
+case $version in
+'' | 0.*)
+	echo "setup: meson ${version:-does not run}: 1.0 or newer is needed (pip install meson)" >&2
+	exit 1
+	;;
+esac
+exit 0

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* api: argument checks, contexts, errors; the only code that sees option structs. */
+#ifndef BW_API_H
+#define BW_API_H
+
+#include <barway.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "core/err.h"
+#include "core/handle.h"
+#include "device/device.h"
+#include "map/map.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+struct bw_context {
+	struct bw_slot slot;
+	pthread_mutex_t lock; /* of what follows */
+	struct bw_mapping *mappings;
+	struct bw_device_object **devices;
+	int ndevices; /* -1: not enumerated yet */
+	uint32_t kinds, fallback;
+	char *providers;
+};
+_Static_assert(sizeof(struct bw_context) <= BW_SLOT_BYTES, "bw_context");
+
+struct bw_device_object {
+	struct bw_slot slot;
+	struct bw_context *ctx;
+	struct bw_device *dev;
+	bool active;
+};
+
+static inline struct bw_context *bw_context_get(const struct barway_context *handle)
+{
+	return bw_object_get(handle, BW_OBJECT_CONTEXT);
+}
+
+static inline struct bw_device_object *bw_device_object_get(const struct barway_device *handle)
+{
+	return bw_object_get(handle, BW_OBJECT_DEVICE);
+}
+
+static inline struct bw_mapping *bw_mapping_get(const struct barway_mapping *handle)
+{
+	return bw_object_get(handle, BW_OBJECT_MAPPING);
+}
+
+/* The context's devices, found at the first call. Their number, or -errno. */
+int bw_context_devices(struct bw_context *ctx);
+/* The context's handle of a device; NULL where it is not one of them. */
+struct barway_device *bw_context_device(struct bw_context *ctx, const struct bw_device *dev);
+
+/* Ends a mapping that was retired and is on no list any more. */
+void bw_mapping_end(struct bw_mapping *m);
+
+/* The names of a caller's list of providers; -EINVAL names the unknown one. */
+int bw_check_providers(const char *list);
+
+/* How many contexts are open. */
+unsigned bw_open_contexts(void);
+
+/* Instruction sets that the parameter cpu_mask allows. */
+uint32_t bw_isa_allowed(void);
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#include "core/err.h"
+
+static const char *const names[BW_FAULT_COUNT] = {
+	[BW_FAULT_ALLOC] = "alloc",
+	[BW_FAULT_OPEN] = "open",
+	[BW_FAULT_IOCTL] = "ioctl",
+	[BW_FAULT_MMAP] = "mmap",
+	[BW_FAULT_DEVICE_ALLOC] = "device-alloc",
+	[BW_FAULT_APERTURE] = "aperture",
+	[BW_FAULT_COPY] = "copy",
+	[BW_FAULT_THREAD] = "thread",
+	[BW_FAULT_CUDA] = "cuda",
+};
+
+static _Atomic unsigned left[BW_FAULT_COUNT]; /* calls until the failing one; 0: not armed */
+
+void bw_fault_arm(enum bw_fault kind, unsigned nth)
+{
+	atomic_store(&left[kind], nth);
+}
+
+void bw_fault_disarm_all(void)
+{
+	for (unsigned i = 0; i < BW_FAULT_COUNT; i++)
+		atomic_store(&left[i], 0);
+}
+
+bool bw_fault_pending(enum bw_fault kind)
+{
+	return atomic_load(&left[kind]) != 0;
+}
+
+bool bw_fault_hit(enum bw_fault kind)
+{
+	unsigned n = atomic_load_explicit(&left[kind], memory_order_relaxed);
+
+	while (__builtin_expect(n, 0))
+		if (atomic_compare_exchange_weak(&left[kind], &n, n - 1))
+			return n == 1;
+	return false;
+}
+
+/* One "kind@N" of @len bytes. */
+static bool parse_one(const char *s, size_t len, unsigned *kind, unsigned *nth)
+{
+	const char *at = memchr(s, '@', len), *end = s + len;
+	unsigned long long n = 0;
+
+	if (!at || at + 1 == end)
+		return false;
+	for (const char *c = at + 1; c < end; c++) {
+		if (*c < '0' || *c > '9')
+			return false;
+		n = n * 10 + (unsigned)(*c - '0');
+		if (n > UINT_MAX)
+			return false;
+	}
+	*nth = (unsigned)n;
+	for (*kind = 0; *kind < BW_FAULT_COUNT; ++*kind)
+		if (strlen(names[*kind]) == (size_t)(at - s) && !memcmp(names[*kind], s, at - s))
+			return n > 0;
+	return false;
+}
+
+/* Returns the part that is not understood, NULL: all is. */
+static const char *parse(const char *list, unsigned nth[BW_FAULT_COUNT])
+{
+	unsigned kind, n;
+	size_t len;
+
+	for (const char *s = list; s && *list; s = s[len] ? s + len + 1 : NULL) {
+		len = strcspn(s, ",");
+		if (!parse_one(s, len, &kind, &n))
+			return s;
+		nth[kind] = n;
+	}
+	return NULL;
+}
+
+bool bw_fault_check(const char *list)
+{
+	unsigned nth[BW_FAULT_COUNT];
+
+	return !parse(list, nth);
+}
+
+int bw_fault_parse(const char *list)
+{
+	unsigned nth[BW_FAULT_COUNT] = { 0 };
+	const char *bad = parse(list, nth);
+
+	if (bad)
+		return bw_err(EINVAL, "fault \"%.*s\": not understood: give a list of kind@N with "
+			      "N from 1 and the kind one of alloc, open, ioctl, mmap, "
+			      "device-alloc, aperture, copy, thread, cuda",
+			      (int)strcspn(bad, ","), bad);
+	for (unsigned i = 0; i < BW_FAULT_COUNT; i++)
+		if (nth[i])
+			bw_fault_arm(i, nth[i]);
+	return 0;
+}
+
+void *bw_alloc(size_t bytes)
+{
+	return bw_alloc_array(1, bytes);
+}
+
+void *bw_alloc_array(size_t n, size_t bytes)
+{
+	size_t total;
+
+	if (bw_fault_hit(BW_FAULT_ALLOC) || __builtin_mul_overflow(n, bytes, &total) ||
+	    total > PTRDIFF_MAX) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return calloc(1, total ? total : 1); /* NULL means one thing only */
+}
+
+int bw_open(const char *path, int flags)
+{
+	int fd;
+
+	if (bw_fault_hit(BW_FAULT_OPEN))
+		return -EMFILE;
+	do
+		fd = open(path, flags | O_CLOEXEC, 0600);
+	while (fd < 0 && errno == EINTR);
+	return fd < 0 ? -errno : fd;
+}
+
+int bw_ioctl(int fd, unsigned long request, void *arg)
+{
+	int ret;
+
+	if (bw_fault_hit(BW_FAULT_IOCTL))
+		return -EIO;
+	do
+		ret = ioctl(fd, request, arg);
+	while (ret < 0 && errno == EINTR);
+	return ret < 0 ? -errno : ret;
+}
+
+int bw_mmap(void **out, void *at, size_t bytes, int prot, int flags, int fd, off_t offset)
+{
+	void *p;
+
+	if (bw_fault_hit(BW_FAULT_MMAP))
+		return -ENOMEM;
+	do
+		p = mmap(at, bytes, prot, flags, fd, offset);
+	while (p == MAP_FAILED && errno == EINTR);
+	if (p == MAP_FAILED)
+		return -errno;
+	*out = p;
+	return 0;
+}

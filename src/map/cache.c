@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "map/cache.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "core/counters.h"
+#include "core/fault.h"
+#include "core/fork.h"
+#include "core/log.h"
+#include "core/param.h"
+
+#define BUCKETS 1024u /* power of two */
+#define KEEP_SHARE 4u /* a window larger than 1/4 of cache_bytes is never kept */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bw_window *buckets[BUCKETS];
+static struct bw_window idle = { .lru_prev = &idle, .lru_next = &idle }; /* next: oldest */
+static uint64_t idle_bytes;
+
+static pthread_cond_t wake;
+static pthread_t sweeper;
+static bool sweeping, parked;
+static uintptr_t generation; /* of the sweeper that shall run */
+
+/* The child forgets all windows; their pages are not there in it (MADV_DONTFORK). */
+static void forget_in_child(void)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		buckets[i] = NULL;
+	idle.lru_prev = idle.lru_next = &idle;
+	idle_bytes = 0;
+	sweeping = parked = false;
+	generation++;
+	bw_count(BW_C_CACHE_BYTES, -(int64_t)bw_counter(BW_C_CACHE_BYTES));
+	bw_count(BW_C_LIVE_BYTES, -(int64_t)bw_counter(BW_C_LIVE_BYTES));
+	bw_count(BW_C_LIVE_MAPPINGS, -(int64_t)bw_counter(BW_C_LIVE_MAPPINGS));
+}
+
+__attribute__((constructor(BW_FORK_CACHE))) static void start(void)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&wake, &attr);
+	pthread_condattr_destroy(&attr);
+	bw_fork_lock(&lock);
+	bw_fork_forget(forget_in_child);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- lists, with the lock held ---------------------------------------------------------------- */
+
+static struct bw_window **bucket(uint64_t id)
+{
+	return &buckets[(id * 0x9e3779b97f4a7c15ull) >> 54 & (BUCKETS - 1)];
+}
+
+static void hash_add(struct bw_window *win)
+{
+	struct bw_window **b = bucket(win->pieces[0].seg.id);
+
+	win->hash_next = *b;
+	*b = win;
+}
+
+static void hash_remove(struct bw_window *win)
+{
+	struct bw_window **at = bucket(win->pieces[0].seg.id);
+
+	while (*at != win)
+		at = &(*at)->hash_next;
+	*at = win->hash_next;
+}
+
+static void idle_add(struct bw_window *win)
+{
+	win->idle_since_ms = now_ms();
+	win->lru_prev = idle.lru_prev;
+	win->lru_next = &idle;
+	idle.lru_prev->lru_next = win;
+	idle.lru_prev = win;
+	idle_bytes += win->bytes;
+	bw_count(BW_C_CACHE_BYTES, (int64_t)win->bytes);
+}
+
+static void idle_remove(struct bw_window *win)
+{
+	win->lru_prev->lru_next = win->lru_next;
+	win->lru_next->lru_prev = win->lru_prev;
+	win->lru_prev = win->lru_next = NULL;
+	idle_bytes -= win->bytes;
+	bw_count(BW_C_CACHE_BYTES, -(int64_t)win->bytes);
+}
+
+/* Puts an idle window on a list of windows to be destroyed without the lock. */
+static void condemn(struct bw_window *win, struct bw_window **condemned)
+{
+	idle_remove(win);
+	hash_remove(win);
+	win->lru_next = *condemned;
+	*condemned = win;
+}
+
+static unsigned destroy_all(struct bw_window *condemned)
+{
+	unsigned n = 0;
+
+	for (struct bw_window *next; condemned; condemned = next, n++) {
+		next = condemned->lru_next;
+		bw_window_destroy(condemned);
+	}
+	return n;
+}
+
+/* Is everything behind [addr, addr + bytes) of the window still what it was? */
+static bool fresh(const struct bw_window *win, uint64_t addr, uint64_t bytes)
+{
+	for (unsigned i = 0; i < win->nsegs; i++) {
+		const struct bw_segment *s = &win->segs[i];
+		uint64_t from = s->base > addr ? s->base : addr;
+
+		if (from >= addr + bytes || s->base + s->bytes <= addr)
+			continue;
+		if (s->dev->ops->identity(from) != s->id)
+			return false;
+	}
+	return true;
+}
+
+/* ---- the sweeper ------------------------------------------------------------------------------ */
+
+static struct bw_window *sweep(void)
+{
+	struct bw_window *condemned = NULL;
+	uint64_t now = now_ms(), keep_ms = bw_param_size(BW_P_CACHE_MS);
+
+	for (struct bw_window *w = idle.lru_next, *next; w != &idle; w = next) {
+		next = w->lru_next;
+		if (!fresh(w, w->addr, w->bytes))
+			bw_count(BW_C_CACHE_STALE, 1);
+		else if (now - w->idle_since_ms >= keep_ms)
+			bw_count(BW_C_CACHE_EVICTIONS, 1);
+		else
+			continue;
+		condemn(w, &condemned);
+	}
+	return condemned;
+}
+
+static void *sweeper_main(void *arg)
+{
+	uintptr_t mine = (uintptr_t)arg;
+	unsigned idle_rounds = 0;
+
+	pthread_mutex_lock(&lock);
+	while (mine == generation) {
+		struct bw_window *condemned;
+		struct timespec until;
+		uint64_t at = now_ms() + bw_param_size(BW_P_CACHE_SWEEP_MS);
+
+		/* sleeps for good only after a while, so that map and unmap in turn wake nobody */
+		if (idle.lru_next == &idle && ++idle_rounds > 10) {
+			parked = true;
+			pthread_cond_wait(&wake, &lock);
+			parked = false;
+			idle_rounds = 0;
+			continue;
+		}
+		until.tv_sec = (time_t)(at / 1000);
+		until.tv_nsec = (long)(at % 1000) * 1000000;
+		if (pthread_cond_timedwait(&wake, &lock, &until) != ETIMEDOUT)
+			continue;
+		condemned = sweep();
+		if (condemned) {
+			idle_rounds = 0;
+			pthread_mutex_unlock(&lock);
+			destroy_all(condemned);
+			pthread_mutex_lock(&lock);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+/* With the lock held; false: there is none, so nothing may be kept. */
+static bool have_sweeper(void)
+{
+	sigset_t all, old;
+
+	if (sweeping)
+		return true;
+	if (bw_fault_hit(BW_FAULT_THREAD))
+		return false;
+	sigfillset(&all); /* the program's signals are for its own threads */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	sweeping = pthread_create(&sweeper, NULL, sweeper_main, (void *)generation) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return sweeping;
+}
+
+void bw_cache_stop(void)
+{
+	pthread_t thread;
+	bool was;
+
+	pthread_mutex_lock(&lock);
+	generation++;
+	was = sweeping;
+	thread = sweeper;
+	sweeping = false;
+	pthread_cond_broadcast(&wake);
+	pthread_mutex_unlock(&lock);
+	if (was)
+		pthread_join(thread, NULL);
+	bw_cache_flush();
+}
+
+/* ---- get and put ------------------------------------------------------------------------------ */
+
+static void use(struct bw_window *win)
+{
+	if (!win->users++) {
+		if (win->lru_next)
+			idle_remove(win);
+		bw_count(BW_C_LIVE_BYTES, (int64_t)win->bytes);
+	}
+}
+
+static struct bw_window *find(uint64_t id, uint64_t addr, size_t bytes,
+			      const struct bw_map_policy *policy)
+{
+	for (struct bw_window *w = *bucket(id); w; w = w->hash_next)
+		if (w->pieces[0].seg.id == id && !w->uncached && !w->revoked && addr >= w->addr &&
+		    addr - w->addr <= w->bytes && bytes <= w->bytes - (addr - w->addr) &&
+		    bw_list_has(policy->providers, w->provider->name) &&
+		    (w->nsegs == 1 || fresh(w, addr, bytes))) /* the one is the @id just asked for */
+			return w;
+	return NULL;
+}
+
+/* The identity at an address, of whichever kind of device knows it. */
+static uint64_t identity(uint64_t addr)
+{
+	uint64_t id = 0;
+
+	for (int i = 0; bw_device_kinds[i] && !id; i++)
+		id = bw_device_kinds[i]->identity(addr);
+	return id;
+}
+
+static int make(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
+		struct bw_window **win)
+{
+	int ret = bw_window_new(addr, bytes, policy, win);
+	uint64_t before = bw_counter(BW_C_CACHE_BYTES);
+
+	if (ret != -ENOMEM || !before)
+		return ret;
+	/* the aperture may be full of what nobody uses */
+	bw_cache_flush();
+	bw_log(BW_LOG_INFO, "map: no room: gave up %llu cached bytes and tries again",
+	       (unsigned long long)before);
+	return bw_window_new(addr, bytes, policy, win);
+}
+
+int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
+		  struct bw_window **out, bool *cached)
+{
+	struct bw_window *win = NULL;
+	int ret;
+
+	*cached = false;
+	if (!policy->uncached) {
+		uint64_t id = identity(addr);
+
+		pthread_mutex_lock(&lock);
+		win = id ? find(id, addr, bytes, policy) : NULL;
+		if (win)
+			use(win);
+		pthread_mutex_unlock(&lock);
+		bw_count(win ? BW_C_CACHE_HITS : BW_C_CACHE_MISSES, 1);
+	}
+	*cached = win != NULL;
+	if (!win) {
+		ret = make(addr, bytes, policy, &win);
+		if (ret)
+			return ret;
+		pthread_mutex_lock(&lock);
+		use(win);
+		win->uncached = policy->uncached;
+		hash_add(win);
+		pthread_mutex_unlock(&lock);
+	}
+	*out = win;
+	return 0;
+}
+
+void bw_window_put(struct bw_window *win)
+{
+	uint64_t limit = bw_param_size(BW_P_CACHE_BYTES);
+	struct bw_window *condemned = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (--win->users) {
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	bw_count(BW_C_LIVE_BYTES, -(int64_t)win->bytes);
+	idle_add(win);
+	if (win->uncached || win->revoked || win->bytes > limit / KEEP_SHARE || !have_sweeper()) {
+		condemn(win, &condemned);
+	} else {
+		while (idle_bytes > limit) {
+			condemn(idle.lru_next, &condemned);
+			bw_count(BW_C_CACHE_EVICTIONS, 1);
+		}
+		if (parked)
+			pthread_cond_signal(&wake);
+	}
+	pthread_mutex_unlock(&lock);
+	destroy_all(condemned);
+}
+
+void bw_cache_flush(void)
+{
+	struct bw_window *condemned = NULL;
+
+	pthread_mutex_lock(&lock);
+	while (idle.lru_next != &idle)
+		condemn(idle.lru_next, &condemned);
+	pthread_mutex_unlock(&lock);
+	bw_count(BW_C_CACHE_EVICTIONS, destroy_all(condemned));
+}
+
+unsigned bw_cache_live(void)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct bw_window *w = buckets[i]; w; w = w->hash_next)
+			n += w->users && !w->revoked;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+void bw_cache_revoke_live(void)
+{
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct bw_window *w = buckets[i]; w; w = w->hash_next)
+			if (w->users && !w->revoked)
+				bw_window_revoke(w);
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,328 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# tool_test.sh BARWAY: drives the built program on the soft GPU. UPDATE=1 writes the snapshots of the
+# help texts anew. Closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
+[ $# = 1 ] || { echo "usage: $0 BARWAY" >&2; exit 1; }
+tool=$1
+here=$(cd "$(dirname "$0")" && pwd)
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+passed=0 failed=0 skipped=0
+unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_CACHE_BYTES BARWAY_LIBCUDA
+export BARWAY_DEVICES=soft LC_ALL=C
+
+# run ARGUMENT...: code, $tmp/out, $tmp/err. MESON_EXE_WRAPPER: an emulator where that is needed.
+run()
+{
+	# shellcheck disable=SC2086
+	$MESON_EXE_WRAPPER "$tool" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+	code=$?
+}
+
+ok() { passed=$((passed + 1)); }
+
+bad()
+{
+	failed=$((failed + 1))
+	printf 'tool_test.sh: %s: FAILED\n' "$1"
+	sed 's/^/    out: /' "$tmp/out" | head -20
+	sed 's/^/    err: /' "$tmp/err" | head -20
+}
+
+skip()
+{
+	skipped=$((skipped + 1))
+	printf 'tool_test.sh: %s: skipped: %s\n' "$1" "$2"
+}
+
+# check NAME COMMAND...: the command says whether it passed
+check()
+{
+	name=$1
+	shift
+	if "$@"; then ok; else bad "$name"; fi
+}
+
+has() { grep -qF -- "$2" "$tmp/$1"; }
+quiet() { [ ! -s "$tmp/$1" ]; }
+lines() { [ "$(wc -l <"$tmp/$1")" -eq "$2" ]; }
+plain() { ! LC_ALL=C grep -q '[^ -~]' "$tmp/out"; }
+narrow() { [ -z "$(awk -v w="$1" 'length($0) > w' "$tmp/out")" ]; }
+
+# ---- help and version -------------------------------------------------------------------
+
+snapshot() # NAME ARGUMENT...
+{
+	file=$here/snapshots/$1.txt
+	shift
+	run "$@"
+	[ "$code" = 0 ] && quiet err && plain && narrow 80 || return 1
+	if [ -n "$UPDATE" ]; then cp "$tmp/out" "$file"; fi
+	diff -u "$file" "$tmp/out"
+}
+
+check 'help' snapshot help --help
+check 'help, short' snapshot help -h
+check 'help of info' snapshot info-help info --help
+check 'help of info, short' snapshot info-help info -h
+check 'help of copylat' snapshot copylat-help copylat --help
+check 'help before other options' snapshot copylat-help copylat -s 1K --help
+
+version()
+{
+	run "$1"
+	[ "$code" = 0 ] && lines out 1 && grep -qE '^barway [0-9]+\.[0-9]+\.[0-9]+$' "$tmp/out"
+}
+check 'version' version --version
+check 'version, short' version -V
+
+# ---- bad input: code 2, one line, nothing on stdout ---------------------------------------
+
+refused() # MESSAGE ARGUMENT...
+{
+	want=$1
+	shift
+	run "$@"
+	[ "$code" = 2 ] && quiet out && lines err 1 && has err "$want"
+}
+
+# message | arguments, separated by spaces
+while IFS='|' read -r message arguments; do
+	# shellcheck disable=SC2086
+	check "bad input: $arguments" refused "$message" $arguments
+done <<'TABLE'
+barway: no verb given; see 'barway --help'|
+barway: unknown verb 'frob'; see 'barway --help'|frob
+barway: unknown option '--frob'; see 'barway --help'|--frob
+barway info: unknown option '--frob'; see 'barway info --help'|info --frob
+barway info: unknown option '-x'; see 'barway info --help'|info -x
+barway info: unknown option '-s'; see 'barway info --help'|info -s 1K
+barway info: --json takes no value; see 'barway info --help'|info --json=yes
+barway info: -d needs a value; see 'barway info --help'|info -d
+barway info: --device needs a value; see 'barway info --help'|info --device
+barway info: unexpected argument 'extra'; see 'barway info --help'|info extra
+barway info: unexpected argument 'extra'; see 'barway info --help'|info --json extra
+barway info: -d: |info -d 99
+barway info: -d: |info -d GPU-none-such
+barway copylat: -d: |copylat -d 99 -s 1
+barway copylat: -d: |copylat -d 0000:ff:1f.7 -s 1
+barway copylat: -s: 'abc' is not a size: give bytes with an optional K, M or G|copylat -s abc
+barway copylat: -s: '-1' is not a size: give bytes with an optional K, M or G|copylat -s -1
+barway copylat: -s: '1T' is not a size: give bytes with an optional K, M or G|copylat -s 1T
+barway copylat: -s: '1.5M' is not a size: give bytes|copylat -s 1.5M
+barway copylat: -s: '99999999999G' is not a size: give bytes|copylat -s 99999999999G
+barway copylat: -s: '0' is too small: give at least 1|copylat -s 0
+barway copylat: -o: 'x' is not a size: give bytes|copylat -o x
+barway copylat: -r: '0' is not a number from 1 to 1000000|copylat -r 0
+barway copylat: -r: '1000001' is not a number from 1 to 1000000|copylat -r 1000001
+barway copylat: -r: 'many' is not a number from 1 to 1000000|copylat -r many
+barway copylat: -w: '-1' is not a number from 0 to 1000000|copylat -w -1
+barway copylat: --direction: 'up' is not one of to, from, both|copylat --direction up
+barway copylat: unknown option '--frob'; see 'barway copylat --help'|copylat --frob
+barway copylat: -s needs a value; see 'barway copylat --help'|copylat -s
+TABLE
+check 'bad input: empty size' refused "-s: '' is not a size" copylat -s ''
+check 'bad input: a line end does not make two lines' refused "-s: '1?2' is not a size" copylat -s '1
+2'
+
+# ---- failures: code 1, one line -----------------------------------------------------------
+
+fails() # ARGUMENT...
+{
+	run "$@"
+	[ "$code" = 1 ] && lines err 1 && grep -q "^barway $1: ." "$tmp/err"
+}
+
+larger_than_memory() { fails copylat -o 64G -s 1K && quiet out; }
+check 'more memory than there is' larger_than_memory
+
+larger_than_aperture()
+{
+	BARWAY_SOFT_BAR1=1M
+	export BARWAY_SOFT_BAR1
+	fails copylat -s 16M -r 1
+	result=$?
+	unset BARWAY_SOFT_BAR1
+	return $result
+}
+check 'more than the aperture holds' larger_than_aperture
+
+bad_parameter()
+{
+	BARWAY_SOFT_MEMORY=abc fails info && has err soft_memory
+}
+check 'a parameter that is no value' bad_parameter
+
+full_disk()
+{
+	[ -c /dev/full ] || return 0
+	# shellcheck disable=SC2086
+	$MESON_EXE_WRAPPER "$tool" info --json >/dev/full 2>"$tmp/err"
+	[ $? = 1 ] && has err 'barway: cannot write the output'
+}
+check 'output that cannot be written' full_disk
+
+# ---- info ---------------------------------------------------------------------------------
+
+info_soft()
+{
+	run info
+	[ "$code" = 0 ] && quiet err && plain && narrow 80 &&
+		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
+		has out 'device 0: ' && has out 'BAR1 aperture' && has out 'NUMA node' &&
+		has out 'CPU kernels' && has out '  providers' && has out '    soft ' &&
+		has out 'refuses' && has out 'devices         soft (environment; default: auto)'
+}
+check 'info on the soft GPU' info_soft
+
+info_device()
+{
+	BARWAY_SOFT_DEVICES=3
+	export BARWAY_SOFT_DEVICES
+	run info
+	[ "$code" = 0 ] && [ "$(grep -c '^device ' "$tmp/out")" = 3 ] && run info -d 2 &&
+		[ "$code" = 0 ] && [ "$(grep -c '^device ' "$tmp/out")" = 1 ] && has out 'device 2: '
+	result=$?
+	unset BARWAY_SOFT_DEVICES
+	return $result
+}
+check 'info of one device of three' info_device
+
+info_params()
+{
+	run info --params
+	[ "$code" = 0 ] && plain && narrow 80 && has out 'cache_bytes     64M (default)' &&
+		has out 'soft_bar1       256M (default)'
+}
+check 'info lists all parameters' info_params
+
+info_no_provider()
+{
+	BARWAY_PROVIDERS='rm'
+	export BARWAY_PROVIDERS
+	run info
+	unset BARWAY_PROVIDERS
+	[ "$code" = 1 ] && has out 'device 0: ' && has out refuses
+}
+check 'info: no provider takes the device' info_no_provider
+
+info_no_device()
+{
+	BARWAY_DEVICES=cuda BARWAY_LIBCUDA=libnot-there.so.9
+	export BARWAY_DEVICES BARWAY_LIBCUDA
+	run info
+	human=$code
+	grep -q '^no device: .' "$tmp/out" && has out '  providers' && run info --json
+	result=$?
+	BARWAY_DEVICES=soft
+	unset BARWAY_LIBCUDA
+	[ $result = 0 ] && [ "$human" = 1 ] && [ "$code" = 1 ] && has out '"no_device_reason": "'
+}
+check 'info: no device' info_no_device
+
+# ---- copylat ------------------------------------------------------------------------------
+
+copylat_soft()
+{
+	run copylat -s 4K -r 5 -w 2
+	[ "$code" = 0 ] && quiet err && plain &&
+		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
+		sed -n 2p "$tmp/out" | grep -q '^barway .* copylat: .*; provider soft.*; kernels .*/.*; 20' &&
+		has out 'map 64 KiB: first time ' && has out 'barway_flush(): ' &&
+		! has out cuMemcpy && ! has out ratio &&
+		[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" = 26 ]
+}
+check 'copylat on the soft GPU' copylat_soft
+
+copylat_one_way() # DIRECTION TITLE OTHER-TITLE
+{
+	run copylat -s 100 -r 2 -w 0 --direction "$1" -o 13
+	[ "$code" = 0 ] && grep -q "^$2, " "$tmp/out" && ! grep -q "^$3, " "$tmp/out" &&
+		[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" = 8 ] && grep -qE '^ +100 ' "$tmp/out"
+}
+check 'copylat to the GPU only' copylat_one_way to 'host to GPU' 'GPU to host'
+check 'copylat from the GPU only' copylat_one_way from 'GPU to host' 'host to GPU'
+
+copylat_uncached()
+{
+	BARWAY_CACHE_BYTES=0
+	export BARWAY_CACHE_BYTES
+	run copylat -s 1 -r 2
+	unset BARWAY_CACHE_BYTES
+	[ "$code" = 0 ] && has out 'from the cache never'
+}
+check 'copylat without a cache' copylat_uncached
+
+# ---- JSON ---------------------------------------------------------------------------------
+
+json() # CODE KEYS ARGUMENT...: $tmp/out is JSON and has these keys, "a.b" in each element of a list
+{
+	want=$1 keys=$2
+	shift 2
+	run "$@"
+	[ "$code" = "$want" ] && quiet err && plain && python3 -m json.tool "$tmp/out" >/dev/null &&
+		python3 - "$tmp/out" "$keys" <<'PYTHON'
+import json
+import sys
+
+top = json.load(open(sys.argv[1]))
+missing = []
+
+
+def look(node, path, whole):
+    if isinstance(node, list):
+        if not node:
+            missing.append(whole + ' (empty list)')
+        for n in node:
+            look(n, path, whole)
+    elif path:
+        if isinstance(node, dict) and path[0] in node:
+            look(node[path[0]], path[1:], whole)
+        else:
+            missing.append(whole)
+
+
+for key in sys.argv[2].split():
+    name, _, value = key.partition('=')
+    look(top, name.split('.'), name)
+    if value and str(top.get(name)) != value:
+        missing.append(f'{key} (it is {top.get(name)})')
+if missing:
+    print('missing:', *missing, sep='\n  ')
+sys.exit(bool(missing))
+PYTHON
+}
+
+info_keys='schema=barway-info-1 version soft=True note no_device_reason devices.index devices.kind
+devices.name devices.pci devices.uuid devices.driver devices.numa_node devices.near_cpus
+devices.memory_total_bytes devices.memory_free_bytes devices.bar1_total_bytes
+devices.bar1_free_bytes devices.bar1_used_bytes devices.store_kernel devices.load_kernel
+devices.providers.name devices.providers.score devices.providers.refuses devices.providers.reason
+devices.providers.keeps_alive parameters.name parameters.value parameters.default
+parameters.source parameters.help'
+stats='median_us p99_us min_us max_us samples batch'
+copylat_keys='schema=barway-copylat-1 version soft=True note date device.kind device.name device.pci
+device.uuid device.driver device.near_cpus cpu path.provider path.route path.store_kernel
+path.load_kernel path.reason reference_to reference_from no_cumemcpy_reason max_bytes=1024
+offset_bytes=3 clock_cost_us map_bytes=65536 map_self_test_us results.direction
+results.size_bytes results.verified mismatches=0'
+for s in $stats; do
+	copylat_keys="$copylat_keys map_first_time.$s map_from_cache.$s flush.$s"
+	copylat_keys="$copylat_keys results.barway.$s results.reference.$s"
+done
+
+if command -v python3 >/dev/null 2>&1; then
+	check 'JSON of info' json 0 "$info_keys" info --json
+	check 'JSON of info, all parameters' json 0 "$info_keys" info --json --params -d 0
+	check 'JSON of copylat' json 0 "$copylat_keys" copylat --json -s 1K -o 3 -r 3
+	check 'JSON of copylat, VISIBLE' json 0 "results.barway_visible.median_us" \
+		copylat --json -s 64 -r 3 --direction to
+else
+	skip 'JSON' 'python3 is not there'
+fi
+
+echo "tool_test.sh: $passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ] || exit 1
+[ $passed != 0 ] || exit 77
