@@ -237,6 +237,13 @@ static void json_stats(struct json *j, const char *key, const struct bench_stats
 	json_object_end(j);
 }
 
+static const char *caching_name(uint32_t caching)
+{
+	return caching == BARWAY_WRITE_COMBINED ? "write-combined"
+	       : caching == BARWAY_CACHED ? "cached"
+	       : caching == BARWAY_UNCACHED ? "uncached" : NULL;
+}
+
 static void json_machine(struct json *j, const struct copylat *l)
 {
 	json_key(j, "device");
@@ -253,6 +260,7 @@ static void json_machine(struct json *j, const struct copylat *l)
 	json_object(j);
 	json_text(j, "provider", l->path.provider);
 	json_text(j, "route", l->path.route);
+	json_text(j, "caching", caching_name(l->path.caching));
 	json_text(j, "store_kernel", l->path.store_kernel);
 	json_text(j, "load_kernel", l->path.load_kernel);
 	json_text(j, "reason", l->path.reason);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#define LABEL_WIDTH 16u
+#define LABEL_WIDTH 18u /* the longest name of a parameter has 16 */
 
 const char *text_bytes(uint64_t bytes, char *buf, size_t n)
 {

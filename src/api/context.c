@@ -94,6 +94,7 @@ static int load_parameters(void)
 	if (level < 0)
 		return level;
 	bw_log_default_level(level);
+	bw_cache_configure();
 	if (!bw_mmio_parse_isa(bw_param_text(BW_P_CPU_MASK), &isa_allowed, &bad))
 		return bw_err(EINVAL, "parameter cpu_mask: '%s' begins with no instruction set that is "
 			      "known: all, or a list of c, sse2, sse41, avx2, avx512, movdir64b, neon", bad);

@@ -35,7 +35,6 @@ struct book {
 struct chunk {
 	struct chunk *next;
 	char *base;
-	bool wiped_by_fork;
 	struct book book[CHUNK_SLOTS]; /* [0] is not used */
 };
 
@@ -121,7 +120,7 @@ static bool grow(void)
 		free(c);
 		return false;
 	}
-	c->wiped_by_fork = !madvise(c->base, CHUNK_BYTES, MADV_WIPEONFORK);
+	madvise(c->base, CHUNK_BYTES, MADV_WIPEONFORK); /* forget() does it where this cannot */
 	((struct head *)c->base)->chunk = c;
 	for (uint32_t i = 1; i < CHUNK_SLOTS; i++) {
 		c->book[i].chunk = c;
@@ -252,7 +251,7 @@ static void forget(void)
 
 	for (; c; c = next) {
 		next = c->next;
-		if (!c->wiped_by_fork) {
+		if (((struct head *)c->base)->chunk) { /* it was not wiped */
 			for (size_t i = 1; i < CHUNK_SLOTS; i++)
 				atomic_store(&slot_of(&c->book[i])->live, 0);
 			((struct head *)c->base)->chunk = NULL;

@@ -492,10 +492,13 @@ static int vmm_alloc(struct bw_device *dev, struct allocation *a)
 
 static int cuda_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr)
 {
-	struct allocation *a = bw_alloc(sizeof(*a));
+	struct allocation *a;
 	struct bw_cuda_scope scope;
 	int value = 0, error, ret;
 
+	if (!bytes)
+		return bw_err(EINVAL, "allocate 0 bytes of GPU %d", dev->index);
+	a = bw_alloc(sizeof(*a));
 	if (!a)
 		return bw_err(ENOMEM, "allocate %zu bytes of GPU %d: no host memory", bytes, dev->index);
 	ret = bw_cuda_enter(dev, NULL, &scope);

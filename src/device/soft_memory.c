@@ -114,9 +114,13 @@ int soft_memory_start(uint64_t memory)
 
 static void range_release(struct soft_range *r)
 {
-	for (unsigned i = 0; r->step && i < STEPS; i++)
-		if (r->step[i] && r->step[i]->base == r->addr + (uint64_t)i * BW_SOFT_STEP)
+	struct soft_alloc *last = NULL;
+
+	for (unsigned i = 0; r->step && i < STEPS; i++) {
+		if (r->step[i] && r->step[i] != last)
 			free(r->step[i]);
+		last = r->step[i]; /* one allocation is in several steps in a row */
+	}
 	free(r->step);
 	free(r);
 }

@@ -20,6 +20,9 @@ static struct bw_window *buckets[BUCKETS];
 static struct bw_window idle = { .lru_prev = &idle, .lru_next = &idle }; /* next: oldest */
 static uint64_t idle_bytes;
 
+/* of the parameters, as they were when the first context opened */
+static uint64_t limit_bytes, keep_ms, sweep_ms;
+
 static pthread_cond_t wake;
 static pthread_t sweeper;
 static bool sweeping, parked;
@@ -49,6 +52,15 @@ __attribute__((constructor(BW_FORK_CACHE))) static void start(void)
 	pthread_condattr_destroy(&attr);
 	bw_fork_lock(&lock);
 	bw_fork_forget(forget_in_child);
+}
+
+void bw_cache_configure(void)
+{
+	pthread_mutex_lock(&lock);
+	limit_bytes = bw_param_size(BW_P_CACHE_BYTES);
+	keep_ms = bw_param_size(BW_P_CACHE_MS);
+	sweep_ms = bw_param_size(BW_P_CACHE_SWEEP_MS);
+	pthread_mutex_unlock(&lock);
 }
 
 static uint64_t now_ms(void)
@@ -143,7 +155,7 @@ static bool fresh(const struct bw_window *win, uint64_t addr, uint64_t bytes)
 static struct bw_window *sweep(void)
 {
 	struct bw_window *condemned = NULL;
-	uint64_t now = now_ms(), keep_ms = bw_param_size(BW_P_CACHE_MS);
+	uint64_t now = now_ms();
 
 	for (struct bw_window *w = idle.lru_next, *next; w != &idle; w = next) {
 		next = w->lru_next;
@@ -167,7 +179,7 @@ static void *sweeper_main(void *arg)
 	while (mine == generation) {
 		struct bw_window *condemned;
 		struct timespec until;
-		uint64_t at = now_ms() + bw_param_size(BW_P_CACHE_SWEEP_MS);
+		uint64_t at = now_ms() + sweep_ms;
 
 		/* sleeps for good only after a while, so that map and unmap in turn wake nobody */
 		if (idle.lru_next == &idle && ++idle_rounds > 10) {
@@ -308,7 +320,6 @@ int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 
 void bw_window_put(struct bw_window *win)
 {
-	uint64_t limit = bw_param_size(BW_P_CACHE_BYTES);
 	struct bw_window *condemned = NULL;
 
 	pthread_mutex_lock(&lock);
@@ -318,10 +329,10 @@ void bw_window_put(struct bw_window *win)
 	}
 	bw_count(BW_C_LIVE_BYTES, -(int64_t)win->bytes);
 	idle_add(win);
-	if (win->uncached || win->revoked || win->bytes > limit / KEEP_SHARE || !have_sweeper()) {
+	if (win->uncached || win->revoked || win->bytes > limit_bytes / KEEP_SHARE || !have_sweeper()) {
 		condemn(win, &condemned);
 	} else {
-		while (idle_bytes > limit) {
+		while (idle_bytes > limit_bytes) {
 			condemn(idle.lru_next, &condemned);
 			bw_count(BW_C_CACHE_EVICTIONS, 1);
 		}

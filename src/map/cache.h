@@ -12,6 +12,7 @@
 
 #include "map/map.h"
 
+void bw_cache_configure(void); /* reads the parameters */
 void bw_cache_flush(void); /* every idle window */
 unsigned bw_cache_live(void);    /* windows that mappings use */
 void bw_cache_revoke_live(void); /* takes the pages of all of them away */

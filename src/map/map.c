@@ -24,7 +24,7 @@ const struct bw_map_provider *const bw_map_providers[] = { &bw_map_rm, &bw_map_s
 
 enum { FALLBACK_REPORT, FALLBACK_DENY, FALLBACK_QUIET }; /* enum barway_fallback */
 
-static const char *instead_of(enum bw_mem_kind kind)
+const char *bw_instead_of(enum bw_mem_kind kind)
 {
 	switch (kind) {
 	case BW_MEM_PINNED:
@@ -94,7 +94,7 @@ static int resolve_segments(struct bw_window *win, uint64_t addr, uint64_t bytes
 			return no_memory_here(at, addr, bytes);
 		if (!seg.dev || seg.kind == BW_MEM_PINNED || seg.kind == BW_MEM_MANAGED)
 			return bw_err(ENOTSUP, "0x%llx is %s: %s", (unsigned long long)at,
-				      bw_mem_kind_name(seg.kind), instead_of(seg.kind));
+				      bw_mem_kind_name(seg.kind), bw_instead_of(seg.kind));
 		if (at < seg.base || at - seg.base >= seg.bytes)
 			return bw_err(EFAULT, "0x%llx: the driver says that it lies in 0x%llx + 0x%llx, which "
 				      "it does not", (unsigned long long)at, (unsigned long long)seg.base,

@@ -131,6 +131,9 @@ void bw_window_revoke(struct bw_window *win);
  * @force is not set. */
 int bw_map_release(bool force, bool forget);
 
+/* What to do instead of mapping memory of a kind that cannot be mapped. */
+const char *bw_instead_of(enum bw_mem_kind kind);
+
 /* Does a provider take memory of this kind? */
 bool bw_mappable(const struct bw_segment *seg, struct bw_reason *why);
 

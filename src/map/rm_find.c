@@ -102,6 +102,7 @@ static int hook_ioctl(int fd, unsigned long request, void *arg)
 struct slot_search {
 	uintptr_t inside; /* an address in the library */
 	_Atomic(ioctl_fn *) *slot;
+	uintptr_t low, high; /* where the library lies */
 	bool found_library, read_only;
 };
 
@@ -116,15 +117,20 @@ struct slot_search {
 #define RELOCATION_TYPE(info) ELF64_R_TYPE(info)
 #endif
 
-static bool library_holds(const struct dl_phdr_info *lib, uintptr_t address)
+static bool library_holds(const struct dl_phdr_info *lib, struct slot_search *s)
 {
+	s->low = UINTPTR_MAX;
+	s->high = 0;
 	for (int i = 0; i < lib->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &lib->dlpi_phdr[i];
+		uintptr_t from = lib->dlpi_addr + p->p_vaddr;
 
-		if (p->p_type == PT_LOAD && address - (lib->dlpi_addr + p->p_vaddr) < p->p_memsz)
-			return true;
+		if (p->p_type != PT_LOAD)
+			continue;
+		s->low = from < s->low ? from : s->low;
+		s->high = from + p->p_memsz > s->high ? from + p->p_memsz : s->high;
 	}
-	return false;
+	return s->inside >= s->low && s->inside < s->high;
 }
 
 /* glibc relocates these pointers when it loads the library, others leave them relative */
@@ -144,7 +150,7 @@ static int search_library(struct dl_phdr_info *lib, size_t size, void *arg)
 	size_t bytes = 0;
 
 	(void)size;
-	if (!library_holds(lib, s->inside))
+	if (!library_holds(lib, s))
 		return 0;
 	s->found_library = true;
 	for (int i = 0; i < lib->dlpi_phnum; i++) {
@@ -183,39 +189,41 @@ static int search_library(struct dl_phdr_info *lib, size_t size, void *arg)
 	return 1;
 }
 
-static int find_slot(const struct bw_cuda *cuda, struct slot_search *s)
+/* Searched once: libcuda is never unloaded. With the lock held. */
+static int find_slot(const struct bw_cuda *cuda, const struct slot_search **found)
 {
-	memset(s, 0, sizeof(*s));
-	memcpy(&s->inside, &cuda->range_handle, sizeof(s->inside));
-	dl_iterate_phdr(search_library, s);
-	if (s->slot)
+	static struct slot_search s;
+
+	if (!s.found_library) {
+		memcpy(&s.inside, &cuda->range_handle, sizeof(s.inside));
+		dl_iterate_phdr(search_library, &s);
+	}
+	*found = &s;
+	if (s.slot)
 		return 0;
 	return bw_err(ENOTSUP, "find the slot through which libcuda calls ioctl: %s: preload "
 		      "libbarway-tap.so instead",
-		      !s->found_library ? "libcuda is not among the loaded libraries" :
-		      s->read_only ? "it is read-only (linked with -z now and relro)" :
-				     "libcuda has none");
+		      !s.found_library ? "libcuda is not among the loaded libraries" :
+		      s.read_only ? "it is read-only (linked with -z now and relro)" :
+				    "libcuda has none");
 }
 
 /* Where libcuda's call has to go on to: what the slot held, or what it would have been bound to. */
 static ioctl_fn *onward(ioctl_fn *held, const struct slot_search *s)
 {
-	Dl_info in_libcuda, of_held;
-	void *inside, *target, *global;
+	uintptr_t target;
+	void *global;
 	ioctl_fn *f;
 
 	memcpy(&target, &held, sizeof(target));
-	inside = (void *)s->inside;
-	if (dladdr(inside, &in_libcuda) && dladdr(target, &of_held) &&
-	    in_libcuda.dli_fbase == of_held.dli_fbase) {
-		/* not bound yet: it holds libcuda's own stub, which would bind over us */
-		global = dlsym(RTLD_DEFAULT, "ioctl");
-		if (global) {
-			memcpy(&f, &global, sizeof(f));
-			return f;
-		}
-	}
-	return held;
+	if (target < s->low || target >= s->high)
+		return held;
+	/* not bound yet: it holds libcuda's own stub, which would bind over us */
+	global = dlsym(RTLD_DEFAULT, "ioctl");
+	if (!global)
+		return held;
+	memcpy(&f, &global, sizeof(f));
+	return f;
 }
 
 /* Never unloaded once hooked, also where we are part of somebody's plugin. */
@@ -247,7 +255,7 @@ static int export_range(const struct bw_cuda *cuda, uint64_t addr, uint64_t byte
 static int export_hooked(const struct bw_cuda *cuda, struct capture *c, uint64_t addr,
 			 uint64_t bytes, int *error)
 {
-	struct slot_search s;
+	const struct slot_search *s;
 	ioctl_fn *held, *mine;
 	int ret = find_slot(cuda, &s);
 
@@ -257,16 +265,16 @@ static int export_hooked(const struct bw_cuda *cuda, struct capture *c, uint64_t
 	/* a thread that binds the slot lazily meanwhile takes it from us: then look again */
 	for (int attempt = 0; attempt < 8; attempt++) {
 		mine = hook_ioctl;
-		held = atomic_load_explicit(s.slot, memory_order_acquire);
+		held = atomic_load_explicit(s->slot, memory_order_acquire);
 		/* another copy of this library may have left us in the slot: then we know the way */
 		if (held != mine)
-			atomic_store_explicit(&next_ioctl, onward(held, &s), memory_order_release);
-		if (!atomic_compare_exchange_strong(s.slot, &held, mine))
+			atomic_store_explicit(&next_ioctl, onward(held, s), memory_order_release);
+		if (!atomic_compare_exchange_strong(s->slot, &held, mine))
 			continue;
 		capturing = c;
 		export_range(cuda, addr, bytes, error);
 		capturing = NULL;
-		if (atomic_compare_exchange_strong(s.slot, &mine, held) || c->calls)
+		if (atomic_compare_exchange_strong(s->slot, &mine, held) || c->calls)
 			return 0;
 	}
 	return bw_err(EAGAIN, "look at libcuda's ioctl: other threads took the slot each time");

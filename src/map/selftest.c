@@ -191,9 +191,17 @@ static int cpu_writes(struct block *b)
 	return ret;
 }
 
+/* A small aperture must not be filled by the test. */
+static size_t large_block(const struct bw_map_provider *p, struct bw_device *dev)
+{
+	uint64_t total, avail;
+
+	return !p->bar1(dev, &total, &avail) && total / 4 < LARGE ? PROBE * 2 : LARGE;
+}
+
 static int prove(const struct bw_map_provider *p, struct bw_device *dev, void *owner)
 {
-	static const size_t sizes[] = { SMALL, SMALL, LARGE };
+	const size_t sizes[] = { SMALL, SMALL, large_block(p, dev) };
 	enum { N = sizeof(sizes) / sizeof(sizes[0]) };
 	struct block blocks[N];
 	int ret = 0;

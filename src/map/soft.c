@@ -21,7 +21,7 @@ static int soft_accepts(const struct bw_segment *seg, struct bw_reason *why)
 {
 	if (seg->kind == BW_MEM_DEVICE || seg->kind == BW_MEM_VMM || seg->kind == BW_MEM_IMPORTED)
 		return 0;
-	bw_reason_set(why, "%s: not for this provider", bw_mem_kind_name(seg->kind));
+	bw_reason_set(why, "%s: %s", bw_mem_kind_name(seg->kind), bw_instead_of(seg->kind));
 	return -ENOTSUP;
 }
 

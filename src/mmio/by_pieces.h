@@ -90,7 +90,7 @@ static BW_TARGET void BW_FN(BW_PARAMS)
 		BW_HEAD(32, BW_P32);
 	}
 
-	/* No prefetch: the CPU sees the sequence by itself, and asking for the source was slower. */
+	/* No prefetch: the CPU sees the sequence by itself; asking for the source was no faster. */
 	while (n >= 64)
 		BW_STEP(64, BW_P64);
 	if (!n)

@@ -2,10 +2,10 @@
 /*
  * What the files of this folder, one per instruction set, define for the list in select.c.
  *
- * Scores: only the order among those of one caching kind counts. Where it was measured (H200, Xeon
- * of family 6 model 207, one thread, 1 MiB to the GPU): 64-byte streaming stores 18-19 GB/s,
- * 32-byte ones 14.6 GB/s, MOVDIR64B 13.7 GB/s. From the GPU 64-byte streaming loads are the best,
- * 16-byte ones reach half to three quarters of them.
+ * Scores: only the order among those of one caching kind counts. Measured (H200, Xeon of family 6
+ * model 207, one thread, 1 MiB to the GPU): 64-byte streaming stores 18-19 GB/s, MOVDIR64B 13.7
+ * GB/s; from the GPU, 16-byte streaming loads reach half to three quarters of 64-byte ones. The
+ * place of AVX2 above MOVDIR64B is not measured.
  */
 #ifndef BW_MMIO_KERNELS_H
 #define BW_MMIO_KERNELS_H

@@ -4,10 +4,10 @@
  *
  *  - @mapped may have any alignment, the host side too, n is any number including 0.
  *  - store: every byte of [mapped, mapped + n) is stored exactly once and none outside it, in
- *    naturally aligned pieces that are as large as alignment, the rest and the instruction set allow
- *    (1, 2, 4, 8, 16, 32, 64 bytes), in ascending order. An aligned 1, 2, 4 or 8 byte copy is one
- *    store. The host side is read within [host, host + n) only. No fence: the caller does that
- *    (mmio/fence.h).
+ *    naturally aligned pieces that are as large as alignment, the rest and the instruction set
+ *    allow (1, 2, 4, 8, 16, 32, 64 bytes), in ascending order. An aligned 1, 2, 4 or 8 byte copy
+ *    is one store. The host side is read within [host, host + n) only. No fence: the caller does
+ *    that (mmio/fence.h).
  *  - load: may read whole aligned 64-byte lines that hold a wanted byte, never others; an aligned
  *    1, 2, 4 or 8 byte copy is one load of that size. Writes exactly [host, host + n).
  *    Independent lines are loaded before any of them is used, so that as many reads are in flight

@@ -309,10 +309,14 @@ FAKE_API void fakenv_on_reset(void (*hook)(void))
 FAKE_API void fakenv_reset(void)
 {
 	struct rm *rm = rm_get();
+	void (*hook[4])(void);
 
+	rm_lock();
+	memcpy(hook, reset_hook, sizeof(hook));
+	rm_unlock();
 	for (unsigned i = 0; i < 4; i++)
-		if (reset_hook[i])
-			reset_hook[i]();
+		if (hook[i])
+			hook[i]();
 	rm_lock();
 	clear(rm);
 	rm_unlock();

@@ -82,6 +82,8 @@ uint32_t nv_dup(uint32_t client, uint32_t parent, uint32_t from_client, uint32_t
 
 static void find_fakenv(void)
 {
+	Dl_info self;
+
 #define FIND(name) do { \
 	void *p_ = dlsym(RTLD_DEFAULT, "fakenv_" #name); \
 	if (!p_) { \
@@ -96,11 +98,14 @@ static void find_fakenv(void)
 	FIND(on_reset);
 	FIND(count);
 	FIND(gpu);
+	/* stays, as the real one does: libfakenv has the address of reset() */
+	if (dladdr(&cuda, &self))
+		dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 static void reset(void)
 {
-	if (cuda.pid != getpid())
+	if (__atomic_load_n(&cuda.pid, __ATOMIC_RELAXED) != getpid())
 		return;
 	pthread_mutex_lock(&cuda.lock);
 	stream_reset();
@@ -115,7 +120,7 @@ static void reset(void)
 		free(ctx);
 	}
 	cuda.ndevices = 0;
-	cuda.pid = 0;
+	__atomic_store_n(&cuda.pid, 0, __ATOMIC_RELAXED);
 	cuda.generation++;
 	pthread_mutex_unlock(&cuda.lock);
 }
@@ -225,10 +230,13 @@ fail:
 
 FAKE_API int cuInit(unsigned flags)
 {
+	pid_t pid = __atomic_load_n(&cuda.pid, __ATOMIC_RELAXED);
 	int rc = 0;
 
 	if (flags)
 		return CUF_INVALID_VALUE;
+	if (pid && pid != getpid())
+		return CUF_NOT_INITIALIZED;
 	pthread_mutex_lock(&cuda.lock);
 	if (!cuda.pid) {
 		if (!fakenv.get) {
@@ -237,9 +245,7 @@ FAKE_API int cuInit(unsigned flags)
 		}
 		rc = init();
 		if (!rc)
-			cuda.pid = getpid();
-	} else if (cuda.pid != getpid()) {
-		rc = CUF_NOT_INITIALIZED;
+			__atomic_store_n(&cuda.pid, getpid(), __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&cuda.lock);
 	return rc;

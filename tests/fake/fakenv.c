@@ -10,6 +10,11 @@
  * Until the constructor has run (a sanitizer's run-time may come this way before) the system calls
  * are made directly; afterwards whatever follows in the search order is called.
  */
+
+/* Both make open() and others into something else, which here have to be defined. */
+#undef _FILE_OFFSET_BITS
+#undef _FORTIFY_SOURCE
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -165,19 +170,30 @@ struct rm_file *rm_file_of_fd(struct rm *rm, int fd)
 /* Nobody has the file open: it goes, unless CPU mappings or other files keep it. */
 static void last_close(struct rm *rm, struct rm_file *file)
 {
-	if (file->closed && file->keeper >= 0) {
+	if (file->closed && file->keeper >= 0 && file->keeper_pid == getpid())
 		sys_close(file->keeper);
-		file->keeper = -1;
-	}
 	file->closed = true;
 	file->keeper = -1;
 	if (!file->vmas && !file->holds)
 		rm_file_gone(rm, file);
 }
 
-/* Looks whether files that were closed here, but were open elsewhere, are closed there too now. */
+static bool dead(pid_t pid)
+{
+	return pid != getpid() && kill(pid, 0) && errno == ESRCH;
+}
+
+/*
+ * Looks whether files that were closed here, but were open elsewhere, are closed there too now, and
+ * clears up after processes that are gone.
+ */
 void rm_reap(struct rm *rm)
 {
+	int saved = errno;
+
+	for (int i = 0; i < RM_VMAS && rm->nvmas; i++)
+		if (rm->vma[i].used && dead(rm->vma[i].pid))
+			rm_map_unref_vma(rm, &rm->vma[i]);
 	for (int i = 0; i < RM_FILES; i++) {
 		struct rm_file *file = &rm->file[i];
 
@@ -186,18 +202,36 @@ void rm_reap(struct rm *rm)
 		if (file->closed && file->keeper >= 0 && file->keeper_pid == getpid()) {
 			if (!flock(file->keeper, LOCK_EX | LOCK_NB))
 				last_close(rm, file);
-		} else if (kill(file->pid, 0) && errno == ESRCH) {
-			for (int v = 0; v < RM_VMAS; v++)
-				if (rm->vma[v].used && rm->vma[v].pid == file->pid)
-					rm_map_unref_vma(rm, &rm->vma[v]);
-			if (file->used) {
-				file->closed = true;
-				file->keeper = -1;
-				if (!file->vmas && !file->holds)
-					rm_file_gone(rm, file);
-			}
+		} else if (dead(file->pid)) {
+			last_close(rm, file);
 		}
 	}
+	errno = saved;
+}
+
+/* After a close(): gone, if @keeper can have the lock; else open elsewhere still. */
+static void closed(struct rm *rm, struct rm_file *file, int keeper)
+{
+	bool own = file->pid == getpid();
+	int high;
+
+	if (!flock(keeper, LOCK_EX | LOCK_NB)) {
+		sys_close(keeper);
+		last_close(rm, file);
+		return;
+	}
+	if (!own || file->closed) {
+		sys_close(keeper);
+		return;
+	}
+	high = fcntl(keeper, F_DUPFD_CLOEXEC, 800);
+	if (high >= 0) {
+		sys_close(keeper);
+		keeper = high;
+	}
+	file->closed = true;
+	file->keeper = keeper;
+	file->keeper_pid = getpid();
 }
 
 FAKE_API int close(int fd)
@@ -205,40 +239,18 @@ FAKE_API int close(int fd)
 	char path[64];
 	struct rm_file *file;
 	struct stat st;
-	struct rm *rm;
-	int keeper, rc;
+	int keeper = -1, rc;
 
 	if (!may_be_ours(fd, &st))
 		return real.close ? real.close(fd) : sys_close(fd);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	rm_lock();
-	rm = rm_state;
-	file = find_file(rm, &st);
-	keeper = file ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0) : -1;
+	file = find_file(rm_state, &st);
+	if (file)
+		keeper = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 	rc = real.close ? real.close(fd) : sys_close(fd);
-	if (file && keeper >= 0) {
-		if (!flock(keeper, LOCK_EX | LOCK_NB)) {
-			sys_close(keeper);
-			last_close(rm, file);
-		} else if (!file->closed || file->keeper_pid != getpid()) {
-			/* open elsewhere still */
-			int high = fcntl(keeper, F_DUPFD_CLOEXEC, 800);
-
-			if (high >= 0) {
-				sys_close(keeper);
-				keeper = high;
-			}
-			if (file->pid == getpid()) {
-				file->closed = true;
-				file->keeper = keeper;
-				file->keeper_pid = getpid();
-			} else {
-				sys_close(keeper);
-			}
-		} else {
-			sys_close(keeper);
-		}
-	}
+	if (keeper >= 0)
+		closed(rm_state, file, keeper);
 	rm_unlock();
 	return rc;
 }
@@ -251,6 +263,12 @@ struct path {
 	unsigned minor;
 	char text[256];
 };
+
+#ifdef __x86_64__
+#define MACHINE "x86_64"
+#else
+#define MACHINE "aarch64"
+#endif
 
 static const char DEV_PREFIX[] = "/dev/nvidia";
 /* libcuda's way where a machine's libcuda would use other files than the NVIDIA ones */
@@ -341,7 +359,8 @@ static void text_path(const struct rm *rm, const char *path, struct path *out)
 		snprintf(out->text, sizeof(out->text),
 			 "NVRM version: NVIDIA UNIX %s  %s  Release Build  (builder@host)\n"
 			 "GCC version:  gcc version 12.2.0\n",
-			 c->open_module ? "Open Kernel Module for x86_64" : "x86_64 Kernel Module",
+			 c->open_module ? "Open Kernel Module for " MACHINE :
+			 MACHINE " Kernel Module",
 			 c->driver);
 	}
 	out->kind = PATH_TEXT;
@@ -574,7 +593,7 @@ static int stat_ours(const struct path *p, struct stat *st)
 	return 0;
 }
 
-FAKE_API int stat(const char *restrict path, struct stat *restrict st)
+static int do_stat(const char *path, struct stat *st)
 {
 	struct path p;
 
@@ -585,7 +604,7 @@ FAKE_API int stat(const char *restrict path, struct stat *restrict st)
 	return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, 0);
 }
 
-FAKE_API int lstat(const char *restrict path, struct stat *restrict st)
+static int do_lstat(const char *path, struct stat *st)
 {
 	struct path p;
 
@@ -596,7 +615,7 @@ FAKE_API int lstat(const char *restrict path, struct stat *restrict st)
 	return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW);
 }
 
-FAKE_API int fstat(int fd, struct stat *st)
+static int do_fstat(int fd, struct stat *st)
 {
 	struct rm_file *file = NULL;
 	struct stat mine;
@@ -620,23 +639,92 @@ FAKE_API int fstat(int fd, struct stat *st)
 	return real.fstat ? real.fstat(fd, st) : sys_fstat(fd, st);
 }
 
+FAKE_API int stat(const char *restrict path, struct stat *restrict st)
+{
+	return do_stat(path, st);
+}
+
+FAKE_API int lstat(const char *restrict path, struct stat *restrict st)
+{
+	return do_lstat(path, st);
+}
+
+FAKE_API int fstat(int fd, struct stat *st)
+{
+	return do_fstat(fd, st);
+}
+
 /* On the 64-bit machines that this is for, struct stat64 is struct stat. */
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "stat64 is another struct");
 _Static_assert(sizeof(off_t) == 8, "off_t is short");
 
 FAKE_API int stat64(const char *restrict path, struct stat64 *restrict st)
 {
-	return stat(path, (struct stat *)(void *)st);
+	return do_stat(path, (struct stat *)(void *)st);
 }
 
 FAKE_API int lstat64(const char *restrict path, struct stat64 *restrict st)
 {
-	return lstat(path, (struct stat *)(void *)st);
+	return do_lstat(path, (struct stat *)(void *)st);
 }
 
 FAKE_API int fstat64(int fd, struct stat64 *st)
 {
-	return fstat(fd, (struct stat *)(void *)st);
+	return do_fstat(fd, (struct stat *)(void *)st);
+}
+
+/* What fstat() and the others were before glibc 2.33, and are to ThreadSanitizer's interceptors. */
+int __fxstat(int version, int fd, struct stat *st);
+int __fxstat64(int version, int fd, struct stat64 *st);
+int __xstat(int version, const char *path, struct stat *st);
+int __xstat64(int version, const char *path, struct stat64 *st);
+int __lxstat(int version, const char *path, struct stat *st);
+int __lxstat64(int version, const char *path, struct stat64 *st);
+
+FAKE_API int __fxstat(int version, int fd, struct stat *st)
+{
+	(void)version;
+	return do_fstat(fd, st);
+}
+
+FAKE_API int __fxstat64(int version, int fd, struct stat64 *st)
+{
+	(void)version;
+	return do_fstat(fd, (struct stat *)(void *)st);
+}
+
+FAKE_API int __xstat(int version, const char *path, struct stat *st)
+{
+	(void)version;
+	return do_stat(path, st);
+}
+
+FAKE_API int __xstat64(int version, const char *path, struct stat64 *st)
+{
+	(void)version;
+	return do_stat(path, (struct stat *)(void *)st);
+}
+
+FAKE_API int __lxstat(int version, const char *path, struct stat *st)
+{
+	(void)version;
+	return do_lstat(path, st);
+}
+
+FAKE_API int __lxstat64(int version, const char *path, struct stat64 *st)
+{
+	(void)version;
+	return do_lstat(path, (struct stat *)(void *)st);
+}
+
+static bool no_access(void)
+{
+	bool no;
+
+	rm_lock();
+	no = rm_state->config.eacces;
+	rm_unlock();
+	return no;
 }
 
 FAKE_API int access(const char *path, int mode)
@@ -654,7 +742,7 @@ FAKE_API int access(const char *path, int mode)
 	case PATH_CTL:
 	case PATH_DEV:
 	case PATH_PLAIN_DEV:
-		if (mode & (R_OK | W_OK) && rm_get()->config.eacces) {
+		if (mode & (R_OK | W_OK) && no_access()) {
 			errno = EACCES;
 			return -1;
 		}

@@ -28,7 +28,7 @@
  *	cc_caps=0          size in bytes that the confidential computing query wants, 5 or 6;
  *	                   0: by driver
  *	dmabuf=1           0: CUDA exports no dma-buf
- *	coherent=0         1: cached mappings, CU_DEVICE_ATTRIBUTE 100 is 1
+ *	coherent=0         1: cached mappings outside BAR1, CU_DEVICE_ATTRIBUTE 100 is 1
  *	admin=-1           1 or 0: is the caller an administrator; -1: effective uid 0
  *	lost=0             1: the GPU is lost: maps and mmaps are refused
  *	tamper=            what is wrong with the driver, see below; empty: nothing
@@ -90,7 +90,7 @@ extern "C" {
 /*
  * Forgets every file, client and object, sets all counters to 0 and the configuration to its
  * defaults and FAKENV. A fake libcuda that is loaded is brought back to before its cuInit().
- * Nothing else may be using the fake at that time.
+ * Nothing else may be using the fake at that time, in this process or in a forked one.
  */
 void fakenv_reset(void);
 

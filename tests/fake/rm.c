@@ -723,6 +723,7 @@ static int rm_share(struct rm *rm, struct rm_file *file, void *arg)
 #define CACHING_CACHED 0u
 #define CACHING_WRITECOMBINED 2u
 #define MAPPING_REFLECTED (2u << 15)
+#define COHERENT_BASE 0x400000000000ull
 
 /* mapping_cpu.c: memMap_IMPL() */
 static int map_refused(const struct rm *rm, const struct rm_file *file, const struct rm_mem *mem,
@@ -837,7 +838,11 @@ static int rm_map(struct rm *rm, struct rm_file *ctl, void *arg)
 	new.hmemory = memory->handle;
 	new.gpu = device->gpu;
 	new.address = rm->gpu[new.gpu].fb_address + rm->mem[memory->mem].phys + offset;
-	if (!status && !rm_bar1_static(rm) && !rm->config.coherent) {
+	if (rm->config.coherent) {
+		/* mapping_cpu.c: coherentCpuFbBase */
+		new.address = COHERENT_BASE + (uint64_t)new.gpu * RM_FB_STRIDE +
+			      rm->mem[memory->mem].phys + offset;
+	} else if (!status && !rm_bar1_static(rm)) {
 		status = bar_get(rm, new.gpu, memory->mem, offset, length, &new.bar);
 		if (!status)
 			new.address = rm->bar[new.bar].address;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The parts of the tool that need no library: statistics, harness, reference loops, JSON, options. */
+/* The parts of the tool that need no library: harness, reference loops, JSON, options, text. */
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
@@ -126,7 +126,10 @@ static void interleaves(void)
 static void batches_what_is_short(void)
 {
 	struct fake fast = { 0 }, slow = { .spin_ns = 200000 };
-	struct bench_op ops[] = { { .run = fake_run, .arg = &fast }, { .run = fake_run, .arg = &slow } };
+	struct bench_op ops[] = {
+		{ .run = fake_run, .arg = &fast },
+		{ .run = fake_run, .arg = &slow },
+	};
 	struct bench_plan plan = { .reps = 20, .warmup = 3, .warmup_set = true };
 	struct bench_stats s[2];
 
@@ -144,7 +147,7 @@ static void batches_what_is_short(void)
 static void never_batches_single(void)
 {
 	struct fake fast = { 0 };
-	struct bench_op op = { .run = fake_run, .before = fake_before, .arg = &fast, .single = true };
+	struct bench_op op = { fake_run, fake_before, &fast, true };
 	struct bench_plan plan = { .reps = 10 };
 	struct bench_stats s;
 
@@ -281,7 +284,8 @@ static void json_nests(void)
 	json_key(&j, "c");
 	json_null(&j);
 	json_object_end(&j);
-	json_is(&j, "{\n  \"a\": -1,\n  \"b\": [\n    1,\n    {},\n    []\n  ],\n  \"c\": null\n}\n");
+	json_is(&j, "{\n  \"a\": -1,\n  \"b\": [\n    1,\n    {},\n    []\n  ],\n"
+		    "  \"c\": null\n}\n");
 }
 
 static void json_values(void)
@@ -316,7 +320,8 @@ static void json_escapes(void)
 	json_string_is("", "\"\"");
 	json_string_is("a\"b\\c/d", "\"a\\\"b\\\\c/d\"");
 	json_string_is("\n\t\r\x01\x1f\x7f", "\"\\n\\t\\u000d\\u0001\\u001f\\u007f\"");
-	json_string_is("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "\"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"");
+	json_string_is("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80",
+		       "\"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"");
 }
 
 static void json_repairs_utf8(void)

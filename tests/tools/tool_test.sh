@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tool_test.sh BARWAY: drives the built program on the soft GPU. UPDATE=1 writes the snapshots of the
-# help texts anew. Closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
+# tool_test.sh BARWAY: drives the built program on the soft GPU. UPDATE=1 writes the snapshots of
+# the help texts anew. Closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
 [ $# = 1 ] || { echo "usage: $0 BARWAY" >&2; exit 1; }
 tool=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -124,7 +124,7 @@ barway copylat: unknown option '--frob'; see 'barway copylat --help'|copylat --f
 barway copylat: -s needs a value; see 'barway copylat --help'|copylat -s
 TABLE
 check 'bad input: empty size' refused "-s: '' is not a size" copylat -s ''
-check 'bad input: a line end does not make two lines' refused "-s: '1?2' is not a size" copylat -s '1
+check 'bad input: a line end makes no second line' refused "-s: '1?2' is not a size" copylat -s '1
 2'
 
 # ---- failures: code 1, one line -----------------------------------------------------------
@@ -151,7 +151,7 @@ check 'more than the aperture holds' larger_than_aperture
 
 bad_parameter()
 {
-	BARWAY_SOFT_MEMORY=abc fails info && has err soft_memory
+	BARWAY_SOFT_MEMORY=abc fails info && has err BARWAY_SOFT_MEMORY
 }
 check 'a parameter that is no value' bad_parameter
 
@@ -173,7 +173,7 @@ info_soft()
 		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
 		has out 'device 0: ' && has out 'BAR1 aperture' && has out 'NUMA node' &&
 		has out 'CPU kernels' && has out '  providers' && has out '    soft ' &&
-		has out 'refuses' && has out 'devices         soft (environment; default: auto)'
+		has out 'refuses' && has out 'devices           soft (environment; default: auto)'
 }
 check 'info on the soft GPU' info_soft
 
@@ -183,7 +183,8 @@ info_device()
 	export BARWAY_SOFT_DEVICES
 	run info
 	[ "$code" = 0 ] && [ "$(grep -c '^device ' "$tmp/out")" = 3 ] && run info -d 2 &&
-		[ "$code" = 0 ] && [ "$(grep -c '^device ' "$tmp/out")" = 1 ] && has out 'device 2: '
+		[ "$code" = 0 ] && [ "$(grep -c '^device ' "$tmp/out")" = 1 ] &&
+		has out 'device 2: '
 	result=$?
 	unset BARWAY_SOFT_DEVICES
 	return $result
@@ -193,8 +194,8 @@ check 'info of one device of three' info_device
 info_params()
 {
 	run info --params
-	[ "$code" = 0 ] && plain && narrow 80 && has out 'cache_bytes     64M (default)' &&
-		has out 'soft_bar1       256M (default)'
+	[ "$code" = 0 ] && plain && narrow 80 && has out 'cache_bytes       64M (default)' &&
+		has out 'soft_bar1         256M (default)'
 }
 check 'info lists all parameters' info_params
 
@@ -229,7 +230,8 @@ copylat_soft()
 	run copylat -s 4K -r 5 -w 2
 	[ "$code" = 0 ] && quiet err && plain &&
 		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
-		sed -n 2p "$tmp/out" | grep -q '^barway .* copylat: .*; provider soft.*; kernels .*/.*; 20' &&
+		sed -n 2p "$tmp/out" |
+		grep -q '^barway .* copylat: .*; provider soft.*; kernels .*/.*; 20' &&
 		has out 'map 64 KiB: first time ' && has out 'barway_flush(): ' &&
 		! has out cuMemcpy && ! has out ratio &&
 		[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" = 26 ]
@@ -304,8 +306,8 @@ devices.providers.keeps_alive parameters.name parameters.value parameters.defaul
 parameters.source parameters.help'
 stats='median_us p99_us min_us max_us samples batch'
 copylat_keys='schema=barway-copylat-1 version soft=True note date device.kind device.name device.pci
-device.uuid device.driver device.near_cpus cpu path.provider path.route path.store_kernel
-path.load_kernel path.reason reference_to reference_from no_cumemcpy_reason max_bytes=1024
+device.uuid device.driver device.near_cpus cpu path.provider path.route path.caching
+path.store_kernel path.load_kernel path.reason reference_to reference_from no_cumemcpy_reason max_bytes=1024
 offset_bytes=3 clock_cost_us map_bytes=65536 map_self_test_us results.direction
 results.size_bytes results.verified mismatches=0'
 for s in $stats; do

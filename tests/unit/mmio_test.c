@@ -142,17 +142,19 @@ static void run_load(const struct bw_mmio_kernel *k, void *host, const void *map
 	k->load(host, mapped, n);
 }
 
-/* Of @a's [from, from + span): [at, at + n) is @want, the rest is as it was; then put that back. */
-static void check_written(const struct bw_mmio_kernel *k, struct area *a, size_t from, size_t span,
-			  unsigned char *p, const unsigned char *want, size_t n)
+/* [p, p + n) is @want, and two lines on each side are as they were; then put that back. */
+static void check_written(const struct bw_mmio_kernel *k, struct area *a, unsigned char *p,
+			  const unsigned char *want, size_t n)
 {
-	size_t at = (size_t)(p - a->base), after = at + n;
+	size_t at = (size_t)(p - a->base), end = at + n;
+	size_t before = at < 128 ? at : 128;
+	size_t after = a->bytes - end < 128 ? a->bytes - end : 128;
 
 	if (memcmp(p, want, n))
 		FAIL("%s (%s): %s of %zu bytes, mapped %p, host %p: wrong data", k->name,
 		     caching_name(k), now.what, n, now.mapped, now.host);
-	if (memcmp(a->base + from, a->image + from, at - from) ||
-	    memcmp(a->base + after, a->image + after, from + span - after))
+	if (memcmp(p - before, a->image + at - before, before) ||
+	    memcmp(a->base + end, a->image + end, after))
 		FAIL("%s (%s): %s of %zu bytes, mapped %p, host %p: wrote outside", k->name,
 		     caching_name(k), now.what, n, now.mapped, now.host);
 	memcpy(p, a->image + at, n);
@@ -163,7 +165,6 @@ static void check_written(const struct bw_mmio_kernel *k, struct area *a, size_t
 #define SIZES 301
 #define MAPPED_OFFSETS 64
 #define HOST_OFFSETS 16
-#define SPAN 512 /* holds the largest copy and a line on each side */
 
 static void sweep_one(const struct bw_mmio_kernel *k, bool store, struct area *mapped,
 		      struct area *host)
@@ -174,9 +175,6 @@ static void sweep_one(const struct bw_mmio_kernel *k, bool store, struct area *m
 	writable(from, false);
 	/* One side at the start of its area and the other at the end, then the reverse. */
 	for (int end = 0; end < 2; end++) {
-		bool to_end = store == end;
-		size_t window = to_end ? to->bytes - SPAN : 0;
-
 		for (size_t mo = 0; mo < MAPPED_OFFSETS; mo++)
 			for (size_t ho = 0; ho < HOST_OFFSETS; ho++)
 				for (size_t n = 0; n < SIZES; n++) {
@@ -187,12 +185,12 @@ static void sweep_one(const struct bw_mmio_kernel *k, bool store, struct area *m
 						run_store(k, m, h, n);
 					else
 						run_load(k, h, m, n);
-					check_written(k, to, window, SPAN, store ? m : h,
-						      store ? h : m, n);
+					check_written(k, to, store ? m : h, store ? h : m, n);
 				}
 	}
 	writable(from, true);
 	CHECK(!memcmp(from->base, from->image, from->bytes));
+	CHECK(!memcmp(to->base, to->image, to->bytes));
 }
 
 static void sweep(uint32_t isa, bool store)
@@ -201,8 +199,8 @@ static void sweep(uint32_t isa, bool store)
 	int ran = 0;
 
 	need(isa);
-	mapped = make_area(SPAN, 1);
-	host = make_area(SPAN, 2);
+	mapped = make_area(1, 1);
+	host = make_area(1, 2);
 	FOR_KERNELS(k, isa) {
 		if (store ? !!k->store : !!k->load) {
 			sweep_one(k, store, &mapped, &host);
@@ -236,13 +234,15 @@ static void long_copies(void)
 				continue;
 			if (store) {
 				run_store(k, m, h, n);
-				check_written(k, &mapped, 0, mapped.bytes, m, h, n);
+				check_written(k, &mapped, m, h, n);
 			} else {
 				run_load(k, h, m, n);
-				check_written(k, &host, 0, host.bytes, h, m, n);
+				check_written(k, &host, h, m, n);
 			}
 		}
 	}
+	CHECK(!memcmp(mapped.base, mapped.image, mapped.bytes));
+	CHECK(!memcmp(host.base, host.image, host.bytes));
 	free_area(&mapped);
 	free_area(&host);
 }

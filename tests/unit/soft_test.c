@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -123,6 +124,7 @@ static pid_t start(void (*fn)(void *arg), void *arg)
 	CHECK(pid >= 0);
 	if (pid)
 		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* some wait for ever */
 	if (setjmp(test_jump))
 		_exit(1);
 	fn(arg);
