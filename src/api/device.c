@@ -37,7 +37,7 @@ static int list_devices(struct bw_context *ctx, struct bw_device **list, int n)
 	return n;
 }
 
-static int enumerate(struct bw_context *ctx)
+static int find_devices(struct bw_context *ctx)
 {
 	const struct bw_device_ops *cuda = bw_device_kind_ops(BW_DEVICE_CUDA);
 	const struct bw_device_ops *soft = bw_device_kind_ops(BW_DEVICE_SOFT);
@@ -61,6 +61,18 @@ static int enumerate(struct bw_context *ctx)
 	if (n <= 0)
 		return bw_err(ENODEV, "find soft GPUs: %s", why.text);
 	return list_devices(ctx, list, n);
+}
+
+static int enumerate(struct bw_context *ctx)
+{
+	struct bw_sentence kept;
+	int n;
+
+	bw_err_keep(&kept);
+	n = find_devices(ctx);
+	if (n >= 0)
+		bw_err_put_back(&kept);
+	return n;
 }
 
 int bw_context_devices(struct bw_context *ctx)
@@ -181,10 +193,12 @@ int barway_device_query(struct barway_device *handle, struct barway_device_info 
 	struct bw_device_object *d = bw_device_object_get(handle);
 	struct barway_device_info i;
 	struct bw_mmio_choice kernels;
+	struct bw_sentence kept;
 	struct bw_device *dev;
 
 	if (!d)
 		return bw_handle_stale(handle, "barway_device_query", "device");
+	bw_err_keep(&kept); /* what cannot be had is no failure here */
 	dev = d->dev;
 	memset(&i, 0, sizeof(i));
 	i.kind = dev->ops->kind;
@@ -209,6 +223,7 @@ int barway_device_query(struct barway_device *handle, struct barway_device_info 
 	kernels = bw_mmio_choose(dev->coherent ? BW_CACHED : BW_WC, bw_isa_allowed());
 	snprintf(i.store_kernel, sizeof(i.store_kernel), "%s", kernels.store->name);
 	snprintf(i.load_kernel, sizeof(i.load_kernel), "%s", kernels.load->name);
+	bw_err_put_back(&kept);
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_device_info, index),
 			     "barway_device_query");
 }
@@ -237,6 +252,7 @@ int barway_provider_query(struct barway_context *handle, struct barway_device *d
 	struct barway_provider_info i;
 	struct bw_reason why = { "" };
 	const struct bw_map_provider *p;
+	struct bw_sentence kept;
 	unsigned n = 0;
 
 	if (!ctx)
@@ -249,7 +265,9 @@ int barway_provider_query(struct barway_context *handle, struct barway_device *d
 	if (!p)
 		return bw_err(ENOENT, "barway_provider_query: there is no provider %u", index);
 	memset(&i, 0, sizeof(i));
+	bw_err_keep(&kept); /* a refusal is an answer */
 	i.score = p->score(d ? d->dev : NULL, &why);
+	bw_err_put_back(&kept);
 	if (!bw_list_has(ctx->providers, p->name)) {
 		i.score = -1;
 		bw_reason_set(&why, "not among the allowed providers (%s)", ctx->providers);
@@ -270,10 +288,12 @@ int barway_pointer_query(struct barway_context *handle, uint64_t addr,
 	struct barway_pointer_info i;
 	struct bw_segment seg;
 	struct bw_reason why;
+	struct bw_sentence kept;
 	int ret;
 
 	if (!ctx)
 		return bw_handle_stale(handle, "barway_pointer_query", "context");
+	bw_err_keep(&kept);
 	ret = bw_device_resolve(addr, &seg);
 	if (ret)
 		return bw_err_prefix(ret, "barway_pointer_query");
@@ -281,6 +301,7 @@ int barway_pointer_query(struct barway_context *handle, uint64_t addr,
 	i.kind = seg.kind;
 	i.mappable = bw_mappable(&seg, &why);
 	i.device = bw_context_device(ctx, seg.dev);
+	bw_err_put_back(&kept);
 	i.base = seg.base;
 	i.bytes = seg.bytes;
 	i.id = seg.id;

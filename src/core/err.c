@@ -9,7 +9,7 @@
 
 #include "core/log.h"
 
-#define TEXT_BYTES 1024
+#define TEXT_BYTES sizeof(struct bw_sentence)
 
 /* A larger size field is one that was never set, and its tail must not be read. */
 #define STRUCT_MAX 65536
@@ -74,6 +74,16 @@ int bw_err_prefix(int ret, const char *fmt, ...)
 	}
 	memcpy(sentence, text, strlen(text) + 1);
 	return ret;
+}
+
+void bw_err_keep(struct bw_sentence *kept)
+{
+	memcpy(kept->text, sentence, strlen(sentence) + 1);
+}
+
+void bw_err_put_back(const struct bw_sentence *kept)
+{
+	memcpy(sentence, kept->text, strlen(kept->text) + 1);
 }
 
 const char *bw_err_text(void)

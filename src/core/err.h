@@ -28,6 +28,16 @@ int bw_err_prefix(int ret, const char *fmt, ...) BW_PRINTF(2, 3);
 const char *bw_err_text(void);
 
 /*
+ * A call that succeeds leaves the sentence alone, also where something inside it failed on the way:
+ * keep before, put back on success.
+ */
+struct bw_sentence {
+	char text[1024];
+};
+void bw_err_keep(struct bw_sentence *kept);
+void bw_err_put_back(const struct bw_sentence *kept);
+
+/*
  * The growing-struct rule. @src is a caller's struct that begins with its own size. Copies what
  * both sides know into @dst (of @known bytes) and zeroes the rest. -EINVAL: smaller than @least;
  * -E2BIG: has a non-zero byte that we do not know. @what names it in the message.

@@ -96,7 +96,8 @@ int soft_enter(struct soft_card *c)
 	if (!ready)
 		ret = start();
 	if (!ret && c && !c->open)
-		ret = bw_err(ENODEV, "soft GPU %d: this process has %u: raise the parameter soft_devices",
+		ret = bw_err(ENODEV,
+			     "soft GPU %d: this process has %u: raise the parameter soft_devices",
 			     c->dev.index, count);
 	if (ret)
 		pthread_mutex_unlock(&soft_lock);

@@ -44,11 +44,11 @@ int bw_soft_mem_map(uint64_t addr, struct bw_soft_handle *handle);
 int bw_soft_mem_unmap(uint64_t addr);
 
 /*
- * Between processes that share the soft GPUs by name: what cudaIpc does, of what bw_soft_malloc() and
- * mem_alloc gave out. The name is a file of this user in /dev/shm. The sizes are those of the process
- * that was first; what a killed process left is freed by the next one that needs it or asks how much
- * is free; the last one to exit in good order removes the file, and a file that is left over is begun
- * afresh. The memory of an import lives on when its exporter frees it or dies.
+ * Between processes that share the soft GPUs by name: what cudaIpc does, of memory that
+ * bw_soft_malloc() or mem_alloc gave out. The name is a file of this user in /dev/shm. The sizes
+ * are those of the process that was first. What a killed process left is freed by the next one that
+ * needs it or asks how much is free. The last one to exit in good order removes the file; a file
+ * that is left over is begun afresh. An import lives on when its exporter frees the memory or dies.
  */
 struct bw_soft_ipc {
 	uint64_t word[8];
@@ -59,10 +59,10 @@ int bw_soft_ipc_close(uint64_t addr);
 
 /*
  * The aperture. Maps [addr, addr + bytes) at the CPU address @at (MAP_FIXED) and holds the block
- * behind it alive. The range is of whole CPU pages (4096), in one block, and each page holds bytes of
- * a segment: those of small allocations hold others' too. It takes every 64 KiB page that it touches.
- * -EFAULT no such range; -ENOMEM with needed and free where the aperture is full. A failure leaves
- * @at reserved, or as it was.
+ * behind it alive. The range is of whole CPU pages (4096), in one block, and each page holds bytes
+ * of a segment: those of small allocations hold others' too. It takes room for every 64 KiB page
+ * that it touches. -EFAULT no such range; -ENOMEM with needed and free where the aperture is full. A
+ * failure leaves @at reserved, or as it was.
  */
 struct bw_soft_window;
 int bw_soft_window_open(uint64_t addr, size_t bytes, void *at, struct bw_soft_window **out);

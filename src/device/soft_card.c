@@ -67,17 +67,22 @@ static uint64_t block_refs(struct soft_card *c, uint64_t page)
 	return refs;
 }
 
-static void block_free_if_unused(struct soft_card *c, uint64_t page)
+static void block_free(struct soft_card *c, uint64_t page)
 {
-	uint64_t n = c->pages[page].pages;
+	uint64_t bytes = (uint64_t)c->pages[page].pages << SOFT_SHIFT;
 
-	if (block_refs(c, page))
-		return;
 	/* gives the memory back and makes it zeroes; where it cannot, the old bytes stay */
 	(void)!fallocate(c->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-			 (off_t)(c->control_bytes + (page << SOFT_SHIFT)), (off_t)(n << SOFT_SHIFT));
+			 (off_t)(c->control_bytes + (page << SOFT_SHIFT)), (off_t)bytes);
 	c->pages[page].pages = 0;
-	c->hdr->used -= n;
+}
+
+static void block_free_if_unused(struct soft_card *c, uint64_t page)
+{
+	if (block_refs(c, page))
+		return;
+	c->hdr->used -= c->pages[page].pages;
+	block_free(c, page);
 }
 
 static void slot_clear(struct soft_card *c, unsigned slot)
@@ -111,7 +116,7 @@ static void repair(struct soft_card *c)
 	for (uint64_t i = 0; i < c->hdr->npages; i += n) {
 		n = c->pages[i].pages ? c->pages[i].pages : 1;
 		if (c->pages[i].pages && !block_refs(c, i))
-			c->pages[i].pages = 0;
+			block_free(c, i);
 		else if (c->pages[i].pages)
 			used += n;
 	}
@@ -160,9 +165,10 @@ static int commit(struct soft_card *c, off_t offset, uint64_t bytes)
 	while (ret && errno == EINTR);
 	if (!ret)
 		return 0;
-	return bw_err(errno == ENOSPC ? ENOMEM : errno,
-		      "soft GPU %d: %s: %s: needs %llu bytes of /dev/shm: make it larger, or use less",
-		      c->dev.index, c->path, strerror(errno), (unsigned long long)bytes);
+	return bw_err(
+		errno == ENOSPC ? ENOMEM : errno,
+		"soft GPU %d: %s: %s: needs %llu bytes of /dev/shm: make it larger, or use less",
+		c->dev.index, c->path, strerror(errno), (unsigned long long)bytes);
 }
 
 int soft_card_take(struct soft_card *c, uint64_t npages, uint32_t *page)
@@ -175,16 +181,19 @@ int soft_card_take(struct soft_card *c, uint64_t npages, uint32_t *page)
 	if (!find_run(c, npages, &p, &largest)) {
 		reclaim_dead(c);
 		if (!find_run(c, npages, &p, &largest)) {
-			ret = bw_err(ENOMEM, "allocate on soft GPU %d: needs %llu bytes in one piece, "
+			ret = bw_err(ENOMEM,
+				     "allocate on soft GPU %d: needs %llu bytes in one piece, "
 				     "%llu are free, %llu in one piece: free memory or raise the "
-				     "parameter soft_memory", c->dev.index,
-				     (unsigned long long)npages << SOFT_SHIFT,
-				     (unsigned long long)(c->hdr->npages - c->hdr->used) << SOFT_SHIFT,
+				     "parameter soft_memory",
+				     c->dev.index, (unsigned long long)npages << SOFT_SHIFT,
+				     (unsigned long long)(c->hdr->npages - c->hdr->used)
+					     << SOFT_SHIFT,
 				     (unsigned long long)largest << SOFT_SHIFT);
 			goto out;
 		}
 	}
-	ret = commit(c, (off_t)(c->control_bytes + ((uint64_t)p << SOFT_SHIFT)), npages << SOFT_SHIFT);
+	ret = commit(c, (off_t)(c->control_bytes + ((uint64_t)p << SOFT_SHIFT)),
+		     npages << SOFT_SHIFT);
 	if (ret)
 		goto out;
 	c->pages[p].serial = ++c->hdr->serial;
@@ -258,11 +267,13 @@ int soft_card_hold(struct soft_card *c, uint64_t npages)
 		free_pages = c->hdr->aperture - aperture_held(c);
 	}
 	if (free_pages < npages)
-		ret = bw_err(ENOMEM, "map on soft GPU %d: the BAR1 aperture is full: needs %llu bytes, "
-			     "%llu are free of %llu: unmap something or raise the parameter soft_bar1",
-			     c->dev.index, (unsigned long long)npages << SOFT_SHIFT,
-			     (unsigned long long)free_pages << SOFT_SHIFT,
-			     (unsigned long long)c->hdr->aperture << SOFT_SHIFT);
+		ret = bw_err(
+			ENOMEM,
+			"map on soft GPU %d: the BAR1 aperture is full: needs %llu bytes, "
+			"%llu are free of %llu: unmap something or raise the parameter soft_bar1",
+			c->dev.index, (unsigned long long)npages << SOFT_SHIFT,
+			(unsigned long long)free_pages << SOFT_SHIFT,
+			(unsigned long long)c->hdr->aperture << SOFT_SHIFT);
 	else
 		c->hdr->held[c->slot] += npages;
 	card_unlock(c);
@@ -298,7 +309,8 @@ static int name_path(struct soft_card *c, int index)
 					      "0123456789._-") != strlen(name))
 		return bw_err(EINVAL, "parameter soft_shared \"%.80s\": not a name: use up to 64 "
 			      "letters, digits, '.', '_' and '-'", name);
-	snprintf(c->path, sizeof(c->path), "/dev/shm/barway-%u-%s-%d", (unsigned)geteuid(), name, index);
+	snprintf(c->path, sizeof(c->path), "/dev/shm/barway-%u-%s-%d", (unsigned)geteuid(), name,
+		 index);
 	return 0;
 }
 
@@ -333,12 +345,14 @@ static int file_open(struct soft_card *c)
 		c->fd = ret;
 		ret = byte_lock(c->fd, F_OFD_SETLKW, F_WRLCK, SOFT_GATE);
 		if (ret || fstat(c->fd, &st))
-			return bw_err(ret ? -ret : errno, "open soft GPU %d: cannot lock its file: %s",
-				      c->dev.index, strerror(ret ? -ret : errno));
+			return bw_err(ret ? -ret : errno,
+				      "open soft GPU %d: cannot lock its file: %s", c->dev.index,
+				      strerror(ret ? -ret : errno));
 		if (!c->path[0])
 			return 0;
 		if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-			return bw_err(EACCES, "open soft GPU %d: %s is not a file of this user alone: "
+			return bw_err(EACCES,
+				      "open soft GPU %d: %s is not a file of this user alone: "
 				      "remove it or choose another name for soft_shared",
 				      c->dev.index, c->path);
 		if (st.st_nlink)
@@ -350,8 +364,8 @@ static int file_open(struct soft_card *c)
 
 static int map_shared(void **out, struct soft_card *c, uint64_t bytes, uint64_t offset)
 {
-	int ret = bw_mmap(out, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, c->fd,
-			  (off_t)offset);
+	int ret = bw_mmap(out, NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+			  c->fd, (off_t)offset);
 
 	if (!ret && madvise(*out, bytes, MADV_DONTFORK)) {
 		ret = -errno;
@@ -359,8 +373,10 @@ static int map_shared(void **out, struct soft_card *c, uint64_t bytes, uint64_t 
 		*out = NULL;
 	}
 	if (ret)
-		return bw_err(-ret, "open soft GPU %d: cannot map %llu bytes: %s: lower the parameter "
-			      "soft_memory", c->dev.index, (unsigned long long)bytes, strerror(-ret));
+		return bw_err(-ret,
+			      "open soft GPU %d: cannot map %llu bytes: %s: lower the parameter "
+			      "soft_memory",
+			      c->dev.index, (unsigned long long)bytes, strerror(-ret));
 	(void)madvise(*out, bytes, MADV_DONTDUMP);
 	return 0;
 }
@@ -392,9 +408,11 @@ static int format(struct soft_card *c, uint64_t npages, uint64_t aperture)
 
 	if (ftruncate(c->fd, 0) ||
 	    ftruncate(c->fd, (off_t)(control_size(npages) + (npages << SOFT_SHIFT))))
-		return bw_err(errno, "open soft GPU %d: cannot make a file of %llu bytes: %s: lower the "
-			      "parameter soft_memory", c->dev.index,
-			      (unsigned long long)npages << SOFT_SHIFT, strerror(errno));
+		return bw_err(errno,
+			      "open soft GPU %d: cannot make a file of %llu bytes: %s: lower the "
+			      "parameter soft_memory",
+			      c->dev.index, (unsigned long long)npages << SOFT_SHIFT,
+			      strerror(errno));
 	ret = commit(c, 0, 4096 + npages * sizeof(struct soft_page));
 	if (!ret)
 		ret = map_all(c, npages);
@@ -427,7 +445,8 @@ static int join(struct soft_card *c, uint64_t npages, uint64_t aperture)
 	    h.magic != SOFT_MAGIC || h.version != SOFT_VERSION || h.header_bytes != sizeof(h) ||
 	    !h.npages || h.npages > SOFT_PAGES_MAX ||
 	    (uint64_t)st.st_size != control_size(h.npages) + (h.npages << SOFT_SHIFT))
-		return bw_err(EPROTO, "open soft GPU %d: %s was made by another version of Barway: end "
+		return bw_err(EPROTO,
+			      "open soft GPU %d: %s was made by another version of Barway: end "
 			      "the processes that use it or choose another name for soft_shared",
 			      c->dev.index, c->path);
 	ret = map_all(c, h.npages);
@@ -504,8 +523,9 @@ void soft_card_leave(struct soft_card *c)
 	/* two that exit at once each see the other's slot in use, but not that it means to stay */
 	byte_lock(c->fd, F_OFD_SETLK, F_UNLCK, SOFT_STAYS + (off_t)c->slot);
 	/* never somebody else's file: an open that failed may have found one */
-	if (!slots_alive(c->fd, SOFT_STAYS, SOFT_SLOTS) && !fstat(c->fd, &ours) && !lstat(c->path, &named) &&
-	    ours.st_uid == geteuid() && ours.st_dev == named.st_dev && ours.st_ino == named.st_ino)
+	if (!slots_alive(c->fd, SOFT_STAYS, SOFT_SLOTS) && !fstat(c->fd, &ours) &&
+	    !lstat(c->path, &named) && ours.st_uid == geteuid() && ours.st_dev == named.st_dev &&
+	    ours.st_ino == named.st_ino)
 		unlink(c->path);
 	byte_lock(c->fd, F_OFD_SETLK, F_UNLCK, SOFT_GATE);
 }

@@ -17,11 +17,7 @@
 #define STEPS (BW_SOFT_BLOCK / BW_SOFT_STEP)
 #define CPU_PAGE 4096u
 
-#ifdef __SANITIZE_THREAD__
-#define REGION (16ull << 30)
-#else
 #define REGION (64ull << 30)
-#endif
 
 struct soft_alloc {
 	uint64_t base, bytes, id;
@@ -66,25 +62,33 @@ static struct soft_range **table; /* by page of the region: the innermost range 
 static struct soft_range *ranges;
 static uint64_t last_id; /* goes on in a forked child, so that no id is ever seen twice */
 
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) & ~(to - 1);
+}
+
 /* ---- the region ---------------------------------------------------------------------------- */
 
 static int region_reserve(uint64_t memory)
 {
-	uint64_t bytes = REGION > 2 * memory ? REGION : 2 * memory;
+	uint64_t bytes = REGION > 2 * memory ? REGION : 2 * memory, start;
 	void *p;
 	int ret;
 
 	/* half as much will do where the process may not have more address space */
-	while ((ret = bw_mmap(&p, NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			      -1, 0)) && bytes / 2 >= memory)
+	while ((ret = bw_mmap(&p, NULL, bytes, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) &&
+	       bytes / 2 >= memory)
 		bytes /= 2;
 	if (ret)
-		return bw_err(-ret, "soft GPU: cannot reserve %llu bytes of addresses: %s: lower the "
+		return bw_err(-ret,
+			      "soft GPU: cannot reserve %llu bytes of addresses: %s: lower the "
 			      "parameter soft_memory or raise the limit (ulimit -v)",
 			      (unsigned long long)bytes, strerror(-ret));
 	(void)madvise(p, bytes, MADV_DONTDUMP);
-	region = ((uint64_t)(uintptr_t)p + BW_SOFT_PAGE - 1) & ~(uint64_t)(BW_SOFT_PAGE - 1);
-	region_pages = ((uint64_t)(uintptr_t)p + bytes - region) >> SOFT_SHIFT;
+	start = (uint64_t)(uintptr_t)p;
+	region = round_up(start, BW_SOFT_PAGE);
+	region_pages = (start + bytes - region) >> SOFT_SHIFT;
 	return 0;
 }
 
@@ -104,8 +108,8 @@ int soft_memory_start(uint64_t memory)
 	if (ret) {
 		munmap((void *)(uintptr_t)region, region_pages << SOFT_SHIFT);
 		region = 0;
-		return bw_err(-ret, "soft GPU: cannot map %llu bytes: %s", (unsigned long long)bytes,
-			      strerror(-ret));
+		return bw_err(-ret, "soft GPU: cannot map %llu bytes: %s",
+			      (unsigned long long)bytes, strerror(-ret));
 	}
 	(void)madvise(p, bytes, MADV_DONTDUMP);
 	table = p;
@@ -183,11 +187,6 @@ static bool gap_find(uint64_t bytes, uint64_t *addr)
 	return false;
 }
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) & ~(to - 1);
-}
-
 /* A range of its own addresses (unless @at gives them), not yet in the table. */
 static int range_new(enum range_kind kind, uint64_t bytes, uint64_t at, struct soft_range **out)
 {
@@ -200,8 +199,10 @@ static int range_new(enum range_kind kind, uint64_t bytes, uint64_t at, struct s
 	r->addr = at;
 	if (!at && (bytes > region_pages << SOFT_SHIFT || !gap_find(r->bytes, &r->addr))) {
 		free(r);
-		return bw_err(ENOMEM, "soft GPU: no %llu device addresses in one piece, there are %llu in "
-			      "all: free or unreserve some", (unsigned long long)bytes,
+		return bw_err(ENOMEM,
+			      "soft GPU: no %llu device addresses in one piece, there are %llu in "
+			      "all: free or unreserve some",
+			      (unsigned long long)bytes,
 			      (unsigned long long)region_pages << SOFT_SHIFT);
 	}
 	*out = r;
@@ -340,13 +341,16 @@ static int may_alloc(struct soft_card *c, size_t bytes)
 		return bw_err(EINVAL, "allocate on soft GPU %d: 0 bytes: give the size in bytes",
 			      c->dev.index);
 	if (bw_fault_hit(BW_FAULT_DEVICE_ALLOC))
-		return bw_err(ENOMEM, "allocate on soft GPU %d: fault injected: unset the parameter fault",
+		return bw_err(ENOMEM,
+			      "allocate on soft GPU %d: fault injected: unset the parameter fault",
 			      c->dev.index);
 	if (bytes <= c->dev.memory_total)
 		return 0;
 	soft_card_info(c, &pages, &aperture);
-	return bw_err(ENOMEM, "allocate on soft GPU %d: needs %llu bytes, %llu are free of %llu: raise "
-		      "the parameter soft_memory", c->dev.index, (unsigned long long)bytes,
+	return bw_err(ENOMEM,
+		      "allocate on soft GPU %d: needs %llu bytes, %llu are free of %llu: raise "
+		      "the parameter soft_memory",
+		      c->dev.index, (unsigned long long)bytes,
 		      (unsigned long long)pages << SOFT_SHIFT,
 		      (unsigned long long)c->dev.memory_total);
 }
@@ -393,8 +397,11 @@ static int do_free(uint64_t addr, bool mem)
 	else if (ours)
 		range_delete(r);
 	soft_leave();
-	return ours ? 0 : bw_err(ENOENT, "free 0x%llx: not the start of an allocation of the soft GPU, "
-				 "or freed before", (unsigned long long)addr);
+	return ours ? 0
+		    : bw_err(ENOENT,
+			     "free 0x%llx: not the start of an allocation of the soft GPU, "
+			     "or freed before",
+			     (unsigned long long)addr);
 }
 
 int bw_soft_free(uint64_t addr)
@@ -444,32 +451,32 @@ uint64_t soft_identity(uint64_t addr)
 	return id;
 }
 
-int soft_memory_find(struct soft_card *c, uint64_t addr, size_t bytes, uint32_t *page,
-		     unsigned char **at)
+static unsigned char *memory_at(struct soft_card *c, uint64_t addr, size_t bytes, uint32_t *page)
 {
 	struct soft_range *r = range_at(addr);
 	struct soft_alloc *a = alloc_at(r, addr);
 
 	if (!a || r->card != c || bytes > a->bytes - (addr - a->base))
-		return bw_err(EFAULT, "0x%llx, %zu bytes: not in one allocation of soft GPU %d",
-			      (unsigned long long)addr, bytes, c->dev.index);
+		return NULL;
 	*page = r->page;
-	*at = soft_card_at(c, r->page) + (addr - r->addr);
-	return 0;
+	return soft_card_at(c, r->page) + (addr - r->addr);
+}
+
+int soft_memory_find(struct soft_card *c, uint64_t addr, size_t bytes, uint32_t *page,
+		     unsigned char **at)
+{
+	*at = memory_at(c, addr, bytes, page);
+	return *at ? 0 : bw_err(EFAULT, "0x%llx, %zu bytes: not in one allocation of soft GPU %d",
+				(unsigned long long)addr, bytes, c->dev.index);
 }
 
 void *bw_soft_deref(struct bw_device *dev, uint64_t addr, size_t bytes)
 {
-	struct soft_card *c = soft_card_of(dev);
-	unsigned char *at = NULL;
-	struct soft_alloc *a;
-	struct soft_range *r;
+	unsigned char *at;
+	uint32_t page;
 
 	soft_take_lock();
-	r = range_at(addr);
-	a = alloc_at(r, addr);
-	if (a && r->card == c && bytes <= a->bytes - (addr - a->base))
-		at = soft_card_at(c, r->page) + (addr - r->addr);
+	at = memory_at(soft_card_of(dev), addr, bytes, &page);
 	soft_leave();
 	return at;
 }
@@ -588,7 +595,8 @@ int bw_soft_mem_map(uint64_t addr, struct bw_soft_handle *handle)
 		ret = bw_err(ESTALE, "map a handle at 0x%llx: the handle is of the parent process",
 			     (unsigned long long)addr);
 	else if (addr % BW_SOFT_PAGE || !unmapped(parent, addr, bytes))
-		ret = bw_err(EINVAL, "map a handle at 0x%llx: %llu bytes from there are not reserved, not "
+		ret = bw_err(EINVAL,
+			     "map a handle at 0x%llx: %llu bytes from there are not reserved, not "
 			     "aligned to %u, or mapped: reserve or unmap first",
 			     (unsigned long long)addr, (unsigned long long)bytes, BW_SOFT_PAGE);
 	else
@@ -633,10 +641,12 @@ int bw_soft_ipc_export(uint64_t addr, struct bw_soft_ipc *ipc)
 	r = range_at(addr);
 	a = alloc_at(r, addr);
 	if (!a || a->base != addr)
-		ret = bw_err(ENOENT, "export 0x%llx: not the start of an allocation of the soft GPU",
+		ret = bw_err(ENOENT,
+			     "export 0x%llx: not the start of an allocation of the soft GPU",
 			     (unsigned long long)addr);
 	else if (r->kind == RANGE_MAPPED || r->kind == RANGE_IMPORTED)
-		ret = bw_err(ENOTSUP, "export 0x%llx: it is %s: only allocated memory can be exported",
+		ret = bw_err(ENOTSUP,
+			     "export 0x%llx: it is %s: only allocated memory can be exported",
 			     (unsigned long long)addr, bw_mem_kind_name(mem_kind(r)));
 	else
 		*ipc = (struct bw_soft_ipc){ {
@@ -656,9 +666,11 @@ static int import(struct soft_card *c, const struct bw_soft_ipc *ipc, uint64_t *
 		  soft_card_import(c, page, ipc->word[2]);
 
 	if (ret)
-		return bw_err(ENOENT, "import on soft GPU %d: the memory is freed, or of a soft GPU that is "
-			      "not shared: give both processes the same parameter soft_shared",
-			      c->dev.index);
+		return bw_err(
+			ENOENT,
+			"import on soft GPU %d: the memory is freed, or of a soft GPU that is "
+			"not shared: give both processes the same parameter soft_shared",
+			c->dev.index);
 	span = (uint64_t)soft_card_pages(c, page) << SOFT_SHIFT;
 	ret = offset >= span || !bytes || bytes > span - offset ?
 		      bw_err(EINVAL, "import on soft GPU %d: not a handle", c->dev.index) :
@@ -734,9 +746,10 @@ static int window_mmap(struct soft_card *c, uint64_t offset, size_t bytes, void 
 	if (!ret)
 		return 0;
 	/* whatever became of it: reserved addresses again */
-	(void)mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	return bw_err(-ret, "map on soft GPU %d: cannot map %zu bytes at %p: %s", c->dev.index, bytes, at,
-		      strerror(-ret));
+	(void)mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+		   -1, 0);
+	return bw_err(-ret, "map on soft GPU %d: cannot map %zu bytes at %p: %s", c->dev.index,
+		      bytes, at, strerror(-ret));
 }
 
 /* Makes @w, of which only the memory is there. */
@@ -747,16 +760,20 @@ static int window_make(struct bw_soft_window *w, uint64_t addr, size_t bytes, vo
 	int ret;
 
 	if (!window_fits(r, addr, bytes))
-		return bw_err(EFAULT, "map 0x%llx, %zu bytes: not whole CPU pages of one allocation of the "
-			      "soft GPU", (unsigned long long)addr, bytes);
+		return bw_err(EFAULT,
+			      "map 0x%llx, %zu bytes: not whole CPU pages of one allocation of the "
+			      "soft GPU",
+			      (unsigned long long)addr, bytes);
 	offset = ((uint64_t)r->page << SOFT_SHIFT) + (addr - r->addr);
 	w->epoch = soft_epoch;
 	w->card = r->card;
 	w->page = r->page;
 	w->held = ((offset + bytes + BW_SOFT_PAGE - 1) >> SOFT_SHIFT) - (offset >> SOFT_SHIFT);
 	if (bw_fault_hit(BW_FAULT_APERTURE))
-		return bw_err(ENOMEM, "map on soft GPU %d: the BAR1 aperture is full (fault injected): "
-			      "unset the parameter fault", w->card->dev.index);
+		return bw_err(ENOMEM,
+			      "map on soft GPU %d: the BAR1 aperture is full (fault injected): "
+			      "unset the parameter fault",
+			      w->card->dev.index);
 	ret = soft_card_hold(w->card, w->held);
 	if (ret)
 		return ret;

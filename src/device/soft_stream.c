@@ -130,7 +130,8 @@ static int stream_new(struct soft_card *c, struct bw_soft_stream **out)
 	int ret;
 
 	if (!s)
-		return bw_err(ENOMEM, "create a stream on soft GPU %d: no host memory", c->dev.index);
+		return bw_err(ENOMEM, "create a stream on soft GPU %d: no host memory",
+			      c->dev.index);
 	s->epoch = soft_epoch;
 	s->card = c;
 	s->tail = &s->head;
@@ -256,7 +257,8 @@ static int copy_async(struct bw_soft_stream *s, uint64_t addr, void *dst, const 
 	if (ret)
 		return ret;
 	op = bw_alloc(sizeof(*op));
-	ret = op ? copy_prepare(s->card, op, addr, bytes, &at) : bw_err(ENOMEM, "copy: no host memory");
+	ret = op ? copy_prepare(s->card, op, addr, bytes, &at)
+		 : bw_err(ENOMEM, "copy: no host memory");
 	soft_leave();
 	if (ret) {
 		free(op);

@@ -274,16 +274,22 @@ static uint64_t identity(uint64_t addr)
 static int make(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
 		struct bw_window **win)
 {
-	int ret = bw_window_new(addr, bytes, policy, win);
-	uint64_t before = bw_counter(BW_C_CACHE_BYTES);
+	struct bw_sentence kept;
+	uint64_t before;
+	int ret;
 
-	if (ret != -ENOMEM || !before)
-		return ret;
-	/* the aperture may be full of what nobody uses */
-	bw_cache_flush();
-	bw_log(BW_LOG_INFO, "map: no room: gave up %llu cached bytes and tries again",
-	       (unsigned long long)before);
-	return bw_window_new(addr, bytes, policy, win);
+	bw_err_keep(&kept);
+	ret = bw_window_new(addr, bytes, policy, win);
+	before = bw_counter(BW_C_CACHE_BYTES);
+	if (ret == -ENOMEM && before) { /* the aperture may be full of what nobody uses */
+		bw_cache_flush();
+		bw_log(BW_LOG_INFO, "map: no room: gave up %llu cached bytes and tries again",
+		       (unsigned long long)before);
+		ret = bw_window_new(addr, bytes, policy, win);
+	}
+	if (!ret)
+		bw_err_put_back(&kept);
+	return ret;
 }
 
 int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,

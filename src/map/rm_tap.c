@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef int ioctl_fn(int fd, unsigned long request, ...);
-typedef void tap_seen(void *arg, int fd, unsigned long request, const void *params);
+typedef int tap_seen(void *arg, int fd, unsigned long request, void *params);
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -49,7 +49,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		memcpy(&next, &symbol, sizeof(next));
 		atomic_store_explicit(&real_ioctl, next, memory_order_release);
 	}
-	if (seen)
-		seen(seen_arg, fd, request, params);
+	if (seen && seen(seen_arg, fd, request, params))
+		return 0; /* it has answered */
 	return next(fd, request, params);
 }

@@ -89,12 +89,12 @@ static void resolves_one(struct bw_device *dev, size_t bytes)
 	CHECK_EQ(bw_device_resolve(a, &whole), 0);
 	CHECK(whole.dev == dev && whole.base == a && whole.bytes >= bytes && whole.id == id);
 	CHECK(whole.kind == BW_MEM_DEVICE || whole.kind == BW_MEM_VMM);
-	for (int i = 0; i < 4; i++) {
-		uint64_t at = i == 0 ? 1 : i == 1 ? bytes / 2 : i == 2 ? bytes - 1 : whole.bytes - 1;
+	const uint64_t at[] = { 1, bytes / 2, bytes - 1, whole.bytes - 1 };
 
-		CHECK_EQ(ops->resolve(a + at, &seg), 0);
+	for (unsigned i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+		CHECK_EQ(ops->resolve(a + at[i], &seg), 0);
 		CHECK(seg.base == a && seg.bytes == whole.bytes && seg.id == id && seg.dev == dev);
-		CHECK_EQ(ops->identity(a + at), id);
+		CHECK_EQ(ops->identity(a + at[i]), id);
 	}
 	/* one past the end is something else, or nothing */
 	CHECK(ops->resolve(a + whole.bytes, &seg) || seg.id != id);
@@ -276,7 +276,8 @@ static void copies_from_threads(struct bw_device *dev)
 		pthread_join(t[i], &wrong[i]);
 	for (unsigned i = 0; i < 4; i++)
 		if (wrong[i])
-			FAIL("%s: thread %u: %s: %s", ops->name, i, (char *)wrong[i], bw_err_text());
+			FAIL("%s: thread %u: %s: %s", ops->name, i, (char *)wrong[i],
+			     bw_err_text());
 }
 
 static void copy_engine_from_threads(void)

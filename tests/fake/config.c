@@ -150,6 +150,7 @@ static int set_text(struct rm *rm, const char *key, const char *value)
 	if (!strcmp(key, "driver")) {
 		if (atoi(value) < 515 || strlen(value) >= sizeof(c->driver))
 			return -1;
+		memset(c->driver, 0, sizeof(c->driver));
 		strcpy(c->driver, value);
 		return 0;
 	}
@@ -472,7 +473,7 @@ FAKE_API int fakenv_gpu(unsigned minor, uint32_t pci[4], unsigned char uuid[16])
 
 FAKE_API void *fakenv_fb(uint32_t hclient, uint32_t hmemory, uint64_t offset, uint64_t length)
 {
-	static unsigned char *base[RM_GPUS]; /* under the lock; shared mappings, so good after fork */
+	static unsigned char *base[RM_GPUS]; /* under the lock; shared, so good after fork */
 	struct rm *rm = rm_get();
 	struct rm_client *client;
 	struct rm_object *object = NULL;

@@ -3,7 +3,7 @@
  * What the fake libcuda.so.1 exports, in plain C types: a CUresult is an int, a CUdevice an int, a
  * CUdeviceptr or a CUmemGenericAllocationHandle an unsigned long long, an opaque handle a void *.
  * The numbers are those of NVIDIA's cuda.h 13.0; prefixed, so that this header can be included
- * beside any other declaration of them.
+ * beside any other declaration of them (before cuda.h, which makes macros of some names).
  */
 #ifndef CUDA_FAKE_H
 #define CUDA_FAKE_H

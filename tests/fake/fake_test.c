@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Tests of the fake driver and the fake libcuda themselves: what Barway's rm provider does by way of
- * its code is done here by hand.
+ * Tests of the fake driver and the fake libcuda themselves: what Barway's rm provider does in its
+ * code is done here by hand.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -176,8 +176,8 @@ static void hand_open(struct hand *h, const char *pci)
 	for (int i = 0; i < 32; i++) {
 		const char *c = cards + 72 * i;
 
-		snprintf(mine, sizeof(mine), "%04X:%02X:%02X.%X", word(c, 4), c[8] & 0xff, c[9] & 0xff,
-			 c[10] & 0xff);
+		snprintf(mine, sizeof(mine), "%04X:%02X:%02X.%X", word(c, 4), c[8] & 0xff,
+			 c[9] & 0xff, c[10] & 0xff);
 		if (!c[0] || (pci && strcmp(mine, pci)))
 			continue;
 		h->gpu_id = word(c, 16);
@@ -387,7 +387,8 @@ static void device_files(void)
 	fd = open("/proc/driver/nvidia/version", O_RDONLY | O_CLOEXEC);
 	CHECK(read(fd, text, sizeof(text) - 1) > 0);
 	close(fd);
-	CHECK_HAS(text, "Open Kernel Module for x86_64  580.159.04");
+	CHECK_HAS(text, "Open Kernel Module for ");
+	CHECK_HAS(text, "  580.159.04  ");
 	CHECK_EQ(fakenv_set("open_module", "0"), 0);
 	f = fopen("/proc/driver/nvidia/version", "r");
 	CHECK(f && fgets(text, sizeof(text), f) && !strstr(text, "Open"));
@@ -404,7 +405,8 @@ static void device_files(void)
 	CHECK_EQ(fakenv_set("nodes", "0"), 0);
 	CHECK(open("/dev/nvidia0", O_RDWR) < 0 && errno == ENOENT);
 	CHECK_EQ(cu.cuInit(0), CUF_NO_DEVICE);
-	CHECK(access("/dev/dxg", F_OK) && access("/dev/nvmap", F_OK) && access("/dev/gdrdrv", F_OK));
+	CHECK(access("/dev/dxg", F_OK) && access("/dev/nvmap", F_OK));
+	CHECK(access("/dev/gdrdrv", F_OK));
 	CHECK_EQ(fakenv_set("nonsense", "1"), -1);
 	CHECK_EQ(fakenv_set("gpus", "99"), -1);
 	CHECK_EQ(fakenv_set("tamper", "nonsense"), -1);
@@ -1358,7 +1360,7 @@ static void forked(void)
 }
 
 /* Makes the blob name the memory object @by handles further. */
-static void word13(struct cuf_ipc *blob, uint32_t by)
+static void name_object(struct cuf_ipc *blob, uint32_t by)
 {
 	uint32_t w = word(blob->reserved, 52) + by;
 
@@ -1383,7 +1385,7 @@ static void ipc(void)
 
 		bad |= (read(to[0], &blob, sizeof(blob)) != (ssize_t)sizeof(blob)) << 1;
 		bad |= (cu.cuIpcOpenMemHandle_v2(&mine, blob, 1) != 0) << 2;
-		word13(&blob, 1);
+		name_object(&blob, 1);
 		bad |= (cu.cuIpcOpenMemHandle_v2(&mine2, blob, 1) == 0) << 6;
 		if (!bad) {
 			bad |= (cu.cuMemcpyDtoH_v2(big, mine, 5000) != 0) << 3;
@@ -1483,7 +1485,8 @@ static void threads(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		TEST(device_files), TEST(sequence), TEST(open_first), TEST(refusals), TEST(two_gpus),
+		TEST(device_files), TEST(sequence), TEST(open_first), TEST(refusals),
+		TEST(two_gpus),
 		TEST(visible_devices), TEST(dup_lifetime), TEST(order), TEST(fixed), TEST(bar1),
 		TEST(tap_arguments), TEST(dmabuf),
 		 TEST(export_import), TEST(layouts), TEST(identity), TEST(tampering),

@@ -2,8 +2,8 @@
 /*
  * The interposer: libc's file functions, for the NVIDIA driver's files.
  *
- * A device file is a memfd of its own, so its number behaves like any other. It is recognised by its
- * inode, so that copies made by dup(), fork() or SCM_RIGHTS are recognised too. Its open file
+ * A device file is a memfd of its own, so its number behaves like any other. It is recognised by
+ * its inode, so that copies made by dup(), fork() or SCM_RIGHTS are recognised too. Its open file
  * description carries a lock; a file is gone when nobody holds that lock any more, which can be
  * seen from another description of the same inode.
  *
@@ -376,8 +376,8 @@ static enum path_kind look_up(const char *path, struct path *out)
 	out->gpu = -1;
 	out->minor = 0;
 	out->text[0] = 0;
-	if (!path || path[0] != '/' || (strncmp(path, "/dev/", 5) && strncmp(path, "/proc/driver/", 13) &&
-					strncmp(path, "/sys/module/nvidia/", 19)))
+	if (!path || (strncmp(path, "/dev/", 5) && strncmp(path, "/proc/driver/", 13) &&
+		      strncmp(path, "/sys/module/nvidia/", 19)))
 		return PATH_NONE;
 	rm = rm_get();
 	rm_lock();

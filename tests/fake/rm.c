@@ -81,14 +81,12 @@ void rm_mem_put(struct rm *rm, int mem)
 
 	if (--m->refs)
 		return;
-	if (m->space != SPACE_SYSMEM) {
-		for (uint64_t at = 0; at < m->size; at += RM_CHUNK)
-			gpu->chunk[(m->phys + at) / RM_CHUNK] = 0;
-		/* gives the pages back; who gets the memory next sees zeros */
-		if (fallocate(rm->fb_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-			      (off_t)((uint64_t)m->gpu * RM_FB_STRIDE + m->phys), (off_t)m->size))
-			abort();
-	}
+	for (uint64_t at = 0; at < m->size; at += RM_CHUNK)
+		gpu->chunk[(m->phys + at) / RM_CHUNK] = 0;
+	/* gives the pages back; who gets the memory next sees zeros */
+	if (fallocate(rm->fb_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		      (off_t)((uint64_t)m->gpu * RM_FB_STRIDE + m->phys), (off_t)m->size))
+		abort();
 	memset(m, 0, sizeof(*m));
 }
 
@@ -388,8 +386,7 @@ static int check_version(struct rm *rm, unsigned size, char *arg)
 	cmd = get32(arg, 0);
 	same = !strncmp(arg + 8, rm->config.driver, 64);
 	put32(arg, 4, 0);
-	memset(arg + 8, 0, 64);
-	strncpy(arg + 8, rm->config.driver, 63);
+	memcpy(arg + 8, rm->config.driver, 64);
 	if (same || (cmd == '2' && rm->major >= 530)) {
 		put32(arg, 4, 1);
 		return 0;

@@ -261,7 +261,7 @@ static int surface_info(struct call *c)
 		case 3: /* PHYS_SIZE_HI */
 			if (c->rm->major < 580)
 				return NV_INVALID_ARGUMENT;
-			put32(list, 4, get32(list, 0) == 2 ? (uint32_t)size : (uint32_t)(size >> 32));
+			put32(list, 4, (uint32_t)(get32(list, 0) == 2 ? size : size >> 32));
 			break;
 		case 7: /* PHYS_SIZE, 4 KiB units */
 			put32(list, 4, (uint32_t)(size / 4096));
@@ -296,6 +296,7 @@ static uint64_t bar1_free(const struct rm *rm, const struct rm_gpu *gpu, bool co
 	uint64_t page = (uint64_t)rm->config.bar1_page_kb << 10, n = gpu->bar1_bytes / page;
 	uint64_t all = 0, run = 0, best = 0;
 
+	/* assumed: what the static mapping of all memory leaves */
 	if (rm_bar1_static(rm))
 		return gpu->bar1_bytes - gpu->fb_bytes;
 	for (uint64_t i = 0; i < n && i < RM_BAR_PAGES; i++) {
@@ -420,7 +421,10 @@ static const struct command commands[] = {
 	{ 0xcb330101, ON_CC, 0, cc_caps },
 };
 
-/* Structs that changed between branches. */
+/*
+ * Structs that changed between branches. At which branch isGridBuild (0x800289) and multiGpuMode
+ * (0xcb330101) were appended is assumed; a caller should try both sizes.
+ */
 static uint32_t size_of(const struct rm *rm, const struct command *command)
 {
 	int major = rm->major;
