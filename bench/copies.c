@@ -294,7 +294,7 @@ static int drain(void *arg)
 
 /* bench_run() with the sentence of its own failure. */
 static int run(struct copies *c, const struct bench_op *ops, size_t n,
-	       const struct bench_plan *plan, struct bench_stats *out)
+	       const struct bench_plan *plan, struct bench_result *out)
 {
 	c->error = "out of host memory for the samples: choose fewer repetitions";
 	return bench_run(ops, n, plan, out);
@@ -304,7 +304,7 @@ static int run_methods(struct copies *c, enum copies_direction dir, const struct
 		       struct copies_result *out)
 {
 	struct bench_op ops[COPIES_METHODS];
-	struct bench_stats stats[COPIES_METHODS];
+	struct bench_result times[COPIES_METHODS];
 	size_t n = 0;
 	int ret;
 
@@ -317,13 +317,13 @@ static int run_methods(struct copies *c, enum copies_direction dir, const struct
 				.arg = c,
 			};
 	}
-	ret = run(c, ops, n, plan, stats);
+	ret = run(c, ops, n, plan, times);
 	if (ret < 0)
 		return ret;
 	n = 0;
 	for (int m = 0; m < COPIES_METHODS; m++) {
 		if (out->has[m])
-			out->stats[m] = stats[n++];
+			out->times[m] = times[n++];
 	}
 	return 0;
 }
@@ -351,7 +351,7 @@ int copies_measure(struct copies *c, enum copies_direction dir, size_t bytes,
 	return ret;
 }
 
-int copies_measure_flush(struct copies *c, const struct bench_plan *plan, struct bench_stats *out)
+int copies_measure_flush(struct copies *c, const struct bench_plan *plan, struct bench_result *out)
 {
 	struct bench_op op = { .run = drain, .arg = c };
 
@@ -388,15 +388,18 @@ static int measure_maps(struct map_case *m, const struct barway_map_options *opt
 {
 	struct bench_op op = { .run = map_run, .before = map_undo, .arg = m, .single = true };
 	struct barway_mapping_info info = { .size = sizeof(info) };
+	struct bench_result times;
 	int ret;
 
 	m->options = options;
-	ret = bench_run(&op, 1, plan, out);
+	ret = bench_run(&op, 1, plan, &times);
 	if (ret == 0)
 		ret = barway_mapping_query(m->map, &info);
-	if (ret == 0)
-		*from_cache = info.from_cache;
-	return ret;
+	if (ret < 0)
+		return ret;
+	*out = times.alone;
+	*from_cache = info.from_cache;
+	return 0;
 }
 
 int copies_measure_map(struct barway_context *ctx, struct barway_device *dev,

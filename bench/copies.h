@@ -68,16 +68,19 @@ struct copies_result {
 	enum copies_direction direction;
 	size_t bytes;
 	bool has[COPIES_METHODS];
-	struct bench_stats stats[COPIES_METHODS];
+	struct bench_result times[COPIES_METHODS];
 	struct copies_mismatch mismatch[COPIES_METHODS];
 };
 
-/* Measures one size, then checks each method. Fails where a copy failed, not on a mismatch. */
+/*
+ * Measures one size, then checks each method. What goes to the GPU has a barway_flush(), which is not
+ * timed, before each copy alone and before each row. Fails where a copy failed, not on a mismatch.
+ */
 int copies_measure(struct copies *c, enum copies_direction dir, size_t bytes,
 		   const struct bench_plan *plan, struct copies_result *out);
 
 /* barway_flush() when nothing is under way. */
-int copies_measure_flush(struct copies *c, const struct bench_plan *plan, struct bench_stats *out);
+int copies_measure_flush(struct copies *c, const struct bench_plan *plan, struct bench_result *out);
 
 #define COPIES_MAP_BYTES 65536u
 

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define BATCH_CLOCKS 20.0 /* below this many clock costs, the clock would be over 5 percent of it */
-#define BATCH_MAX 1000.0
+#define ROW_CALLS 64.0
+#define ROW_LEAST 10e3 /* nanoseconds */
+#define ROW_MOST 100e3 /* nanoseconds */
+#define ROW_TRIES 3
 
 #define WARMUP_SHARE 0.05 /* of plan.seconds */
 #define WARMUP_MIN 2
@@ -62,7 +64,7 @@ static int by_value(const void *a, const void *b)
 
 void bench_stats(double *v, size_t n, struct bench_stats *out)
 {
-	*out = (struct bench_stats){ .samples = n, .batch = 1 };
+	*out = (struct bench_stats){ .samples = n };
 	if (!n)
 		return;
 	qsort(v, n, sizeof(*v), by_value);
@@ -74,10 +76,10 @@ void bench_stats(double *v, size_t n, struct bench_stats *out)
 
 /* What one operation has gathered. */
 struct track {
-	double *alone; /* times of single runs */
-	double *mean;  /* mean times in a batch; NULL where batch is 1 */
-	double expect; /* of one run, from the warm-up */
-	unsigned batch;
+	double *alone;  /* times of single runs */
+	double *row;    /* mean times in a row; unused where calls is 1 */
+	double expect;  /* of one run, from the warm-up */
+	unsigned calls; /* in a row */
 };
 
 static double without_clock(uint64_t from, uint64_t to)
@@ -108,16 +110,14 @@ static bool warm_enough(const struct bench_plan *plan, unsigned rounds, uint64_t
 	if (plan->warmup_set && plan->warmup >= WARMUP_MIN)
 		return rounds >= plan->warmup;
 	if (rounds < WARMUP_MIN)
-		return false; /* without them there is no estimate to choose a batch by */
+		return false; /* without them there is no estimate to choose a row by */
 	return plan->warmup_set || rounds >= WARMUP_MAX ||
 	       (double)(bench_now() - began) > WARMUP_SHARE * plan->seconds * 1e9;
 }
 
 static int warm_up(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
-		   struct track *tracks)
+		   struct track *tracks, uint64_t began)
 {
-	uint64_t began = bench_now();
-
 	for (size_t i = 0; i < n; i++)
 		tracks[i].expect = NEVER;
 	for (unsigned round = 0; !warm_enough(plan, round, began); round++) {
@@ -133,23 +133,42 @@ static int warm_up(const struct bench_op *ops, size_t n, const struct bench_plan
 	return 0;
 }
 
-static void choose_batch(const struct bench_op *op, struct track *t)
+unsigned bench_row_calls(double ns)
 {
-	double least = BATCH_CLOCKS * bench_clock_cost();
+	double calls = greater(ROW_CALLS, ROW_LEAST / greater(ns, 1));
 
-	t->batch = 1;
-	if (!op->single && t->expect < least)
-		t->batch = (unsigned)lesser(least / greater(t->expect, 1) + 1, BATCH_MAX);
+	return (unsigned)greater(lesser(calls, ROW_MOST / greater(ns, 1)), 1);
+}
+
+/* What one takes in a row can be many times what it takes alone: try some. */
+static int choose_row(const struct bench_op *op, struct track *t)
+{
+	double least = NEVER, ns;
+
+	t->calls = op->single ? 1 : bench_row_calls(greater(t->expect, ROW_LEAST / ROW_CALLS));
+	if (t->calls == 1)
+		return 0;
+	for (int i = 0; i < ROW_TRIES; i++) {
+		int ret = sample(op, t->calls, &ns);
+
+		if (ret < 0)
+			return ret;
+		least = lesser(least, ns);
+	}
+	t->calls = bench_row_calls(least);
+	return 0;
 }
 
 static int one_round(const struct bench_op *ops, size_t n, unsigned round, struct track *tracks)
 {
 	for (size_t k = 0; k < n; k++) {
 		size_t i = (round + k) % n;
-		int ret = sample(&ops[i], 1, &tracks[i].alone[round]);
+		int ret = 0;
 
-		if (ret >= 0 && tracks[i].batch > 1)
-			ret = sample(&ops[i], tracks[i].batch, &tracks[i].mean[round]);
+		if (tracks[i].calls > 1)
+			ret = sample(&ops[i], tracks[i].calls, &tracks[i].row[round]);
+		if (ret >= 0)
+			ret = sample(&ops[i], 1, &tracks[i].alone[round]);
 		if (ret < 0)
 			return ret;
 	}
@@ -157,9 +176,8 @@ static int one_round(const struct bench_op *ops, size_t n, unsigned round, struc
 }
 
 static int all_rounds(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
-		      struct track *tracks, unsigned *rounds)
+		      struct track *tracks, uint64_t began, unsigned *rounds)
 {
-	uint64_t began = bench_now();
 	unsigned most = plan->reps ? plan->reps : BENCH_MAX_REPS;
 	unsigned round;
 
@@ -177,47 +195,51 @@ static int all_rounds(const struct bench_op *ops, size_t n, const struct bench_p
 	return 0;
 }
 
-static void summarise(struct track *t, unsigned rounds, struct bench_stats *out)
+static int make_room(struct track *t, size_t samples)
 {
-	struct bench_stats alone;
+	t->alone = malloc(samples * sizeof(double));
+	t->row = malloc(samples * sizeof(double));
+	if (!t->alone || !t->row)
+		return -ENOMEM;
+	for (size_t k = 0; k < samples; k++)
+		t->alone[k] = t->row[k] = 0; /* no page fault while the clock runs */
+	return 0;
+}
 
-	bench_stats(t->alone, rounds, &alone);
-	*out = alone;
-	if (t->batch == 1)
-		return;
-	bench_stats(t->mean, rounds, out);
-	out->batch = t->batch;
-	out->p99 = greater(out->p99, alone.p99);
-	out->max = greater(out->max, alone.max);
+static void summarise(const struct bench_op *op, struct track *t, unsigned rounds,
+		      struct bench_result *out)
+{
+	*out = (struct bench_result){ .calls = t->calls };
+	bench_stats(t->alone, rounds, &out->alone);
+	if (t->calls > 1)
+		bench_stats(t->row, rounds, &out->row);
+	else if (!op->single)
+		out->row = out->alone;
 }
 
 int bench_run(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
-	      struct bench_stats *out)
+	      struct bench_result *out)
 {
-	size_t most = plan->reps ? plan->reps : BENCH_MAX_REPS;
 	struct track *tracks = calloc(n, sizeof(*tracks));
 	unsigned rounds = 0;
 	int ret = tracks ? 0 : -ENOMEM;
+	uint64_t began;
 
+	bench_clock_cost();
+	for (size_t i = 0; i < n && ret == 0; i++)
+		ret = make_room(&tracks[i], plan->reps ? plan->reps : BENCH_MAX_REPS);
+	began = bench_now();
 	if (ret == 0)
-		ret = warm_up(ops, n, plan, tracks);
-	for (size_t i = 0; i < n && ret == 0; i++) {
-		/* calloc and a write to each: no page fault while the clock runs */
-		choose_batch(&ops[i], &tracks[i]);
-		tracks[i].alone = malloc(most * sizeof(double));
-		tracks[i].mean = malloc(most * sizeof(double));
-		if (!tracks[i].alone || !tracks[i].mean)
-			ret = -ENOMEM;
-		for (size_t k = 0; k < most && ret == 0; k++)
-			tracks[i].alone[k] = tracks[i].mean[k] = 0;
-	}
+		ret = warm_up(ops, n, plan, tracks, began);
+	for (size_t i = 0; i < n && ret == 0; i++)
+		ret = choose_row(&ops[i], &tracks[i]);
 	if (ret == 0)
-		ret = all_rounds(ops, n, plan, tracks, &rounds);
+		ret = all_rounds(ops, n, plan, tracks, began, &rounds);
 	for (size_t i = 0; i < n && tracks; i++) {
 		if (ret == 0)
-			summarise(&tracks[i], rounds, &out[i]);
+			summarise(&ops[i], &tracks[i], rounds, &out[i]);
 		free(tracks[i].alone);
-		free(tracks[i].mean);
+		free(tracks[i].row);
 	}
 	free(tracks);
 	return ret;

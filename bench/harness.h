@@ -21,8 +21,7 @@ double bench_clock_cost(void);
 
 struct bench_stats {
 	double median, p99, min, max; /* nanoseconds for one operation */
-	size_t samples;               /* how many times were taken of it */
-	unsigned batch;               /* operations in one sample of the median; 1: timed singly */
+	size_t samples;               /* how many times were taken */
 };
 
 /*
@@ -36,29 +35,41 @@ struct bench_op {
 	int (*run)(void *arg);    /* the operation: 0 or a negative errno value */
 	int (*before)(void *arg); /* not timed, before each sample; NULL: nothing */
 	void *arg;
-	bool single;              /* must not run twice without @before between */
+	bool single;              /* must not run twice without @before between: has no row */
 };
 
 struct bench_plan {
 	unsigned reps;     /* rounds, exactly; 0: as many as fit in @seconds */
 	unsigned warmup;   /* rounds before, not counted; used where @warmup_set */
 	bool warmup_set;
-	double seconds;    /* bound of the time, where @reps is 0 */
+	double seconds;    /* bound of the time with the warm-up, where @reps is 0 */
 };
 
-#define BENCH_MIN_REPS 7     /* even where they take longer than plan.seconds */
+#define BENCH_MIN_REPS 5     /* even where they take longer than plan.seconds */
 #define BENCH_MAX_REPS 10000 /* even where more would fit */
+
+struct bench_result {
+	struct bench_stats alone; /* of one run by itself, after @before */
+	struct bench_stats row;   /* of the mean of @calls runs in a row; no samples: single */
+	unsigned calls;           /* 1: a row would be too long, its times are those of @alone */
+};
+
+/*
+ * How many runs to have in a row, where one run in a row takes @ns: at least 64 and at least 10 us,
+ * unless that takes more than about 100 us; then what fits in that, and at least one.
+ */
+unsigned bench_row_calls(double ns);
 
 /*
  * Runs @n operations interleaved and fills @out[0..n).
  *
- * An operation that takes less than 20 times what reading the clock costs is timed twice in each
- * round: in a batch, whose mean gives median and min without the clock's cost, and alone, because a
- * mean hides the tail. Its p99 and max are the greater of both. The clock's cost is subtracted.
+ * Each is timed in two ways, because what only posts its work returns sooner than the next one can
+ * do the same. In each round an operation makes a row, with @before once in front of all of it, and
+ * then one run alone, with @before in front of it. The clock's cost is subtracted from both.
  *
  * Returns 0, the first error of an operation, or -ENOMEM; then @out is not written.
  */
 int bench_run(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
-	      struct bench_stats *out);
+	      struct bench_result *out);
 
 #endif

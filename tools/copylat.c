@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* barway copylat: latency of copies to and from GPU memory. */
+#include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +29,31 @@ static const char help[] =
 	"  -s, --size MAXSIZE    largest copy; default 16M\n"
 	"  -o, --offset OFFSET   copies begin here in the mapped memory; default 0\n"
 	"  -r, --reps REPS       rounds for each size, 1 to 1000000; default: what fits\n"
-	"                        in 0.4 s, but at least 7 and at most 10000\n"
+	"                        in 0.45 s, above 1M in 0.2 s, but 5 to 10000\n"
 	"  -w, --warmup WARMUP   rounds before that do not count; default: what fits\n"
-	"                        in 0.02 s, but at most 100; always at least 2\n"
+	"                        in a twentieth of that, but 2 to 100\n"
 	"      --direction DIR   to (host to GPU), from, or both; default both\n"
 	"      --json            one JSON object, schema barway-copylat-1\n"
 	"  -h, --help            this text\n"
 	"\n"
-	"columns, each with median and p99 in microseconds:\n"
+	"groups of columns, in microseconds:\n"
 	"  barway       barway_copy_to() or barway_copy_from(), until it RETURNED\n"
 	"  VISIBLE      barway_copy_to() and barway_flush(): running kernels see the data\n"
 	"  reference    plain loop over the mapping: memcpy and a store barrier; 16-byte\n"
 	"               streaming loads\n"
 	"  cuMemcpy     the same pageable memory as barway's\n"
 	"  Async+sync   cuMemcpyAsync and cuStreamSynchronize, pinned memory\n"
-	"  ratio        cuMemcpy's median over barway's\n"
+	"  cuMemcpy/barway  the one's median over the other's\n"
+	"\n"
+	"columns:\n"
+	"  alone        one call by itself, median. To the GPU a barway_flush() that is\n"
+	"               not timed goes before it, and RETURNED can be soon: the CPU has\n"
+	"               only posted the write.\n"
+	"  p99          99th percentile of such calls\n"
+	"  in a row     mean of calls right after one another, each of which waits for\n"
+	"               the one before; median over the rows. 64 calls and more for at\n"
+	"               least 10 us, fewer where those take over 100 us. Compare this\n"
+	"               one with GDRCopy's copylat, which times a loop.\n"
 	"\n"
 	"Nothing is pinned to a CPU: use taskset with the CPUs near the device.\n"
 	"\n"
@@ -60,7 +72,9 @@ static const struct option longs[] = {
 };
 
 #define SIZES 65            /* the powers of two below 2^64, and one that is none */
-#define SECONDS 0.4         /* for each size and direction: 50 of them in the default run */
+#define SECONDS 0.45        /* for each size and direction: 50 of them in the default run */
+#define LARGE (1 << 20)     /* above this a few rounds tell as much */
+#define LARGE_SECONDS 0.2
 #define MAP_SECONDS 0.3
 #define MAX_REPS 1000000
 
@@ -73,13 +87,14 @@ struct copylat {
 	bool soft;
 	char date[24];
 	char cpu[128];
+	int pinned_cpu; /* the only one that this may run on; -1: there are several */
 	struct barway_context *ctx;
 	struct barway_device *dev;
 	struct barway_device_info info;
 	struct barway_mapping_info path;
 	struct copies copies;
 	struct copies_map_times map;
-	struct bench_stats flush;
+	struct bench_result flush;
 	struct copies_result results[COPIES_DIRECTIONS * SIZES];
 	size_t done;
 	unsigned mismatches;
@@ -126,7 +141,10 @@ static void print_machine(const struct copylat *l)
 	       *l->info.pci ? " (" : "", l->info.pci, *l->info.pci ? ")" : "");
 	if (*l->info.driver)
 		printf("; driver %s", l->info.driver);
-	printf("; %s; provider %s%s%s; kernels %s/%s; %s\n", l->cpu, l->path.provider,
+	printf("; %s", l->cpu);
+	if (l->pinned_cpu >= 0)
+		printf(", pinned to CPU %d", l->pinned_cpu);
+	printf("; provider %s%s%s; kernels %s/%s; %s\n", l->path.provider,
 	       *l->path.route ? " by " : "", l->path.route, l->path.store_kernel,
 	       l->path.load_kernel, l->date);
 	if (!l->soft && !l->copies.cuda)
@@ -135,54 +153,170 @@ static void print_machine(const struct copylat *l)
 
 static void print_map(const struct copylat *l)
 {
-	char a[32], b[32], c[32], d[32];
+	char a[32], b[32], c[32];
 
 	text_us(l->map.first.median, a, sizeof(a));
 	text_us(l->map.from_cache.median, b, sizeof(b));
-	text_us(l->flush.median, c, sizeof(c));
-	text_us(l->flush.p99, d, sizeof(d));
 	printf("map 64 KiB: first time %s us, from the cache %s%s (medians)\n", a,
 	       l->map.from_cache.samples ? b : "never", l->map.from_cache.samples ? " us" : "");
 	printf("the process's first mapping, with its self-test: %s us\n",
 	       text_us(l->map.self_test_ns, a, sizeof(a)));
-	printf("barway_flush(): %s us (median), %s us (p99)\n", c, d);
+	text_us(l->flush.alone.median, a, sizeof(a));
+	text_us(l->flush.alone.p99, b, sizeof(b));
+	text_us(l->flush.row.median, c, sizeof(c));
+	printf("barway_flush(): alone %s us (p99 %s us), in a row %s us\n", a, b, c);
 }
 
-static const char *const titles[COPIES_METHODS] = {
-	"barway", "VISIBLE", "reference", "cuMemcpy", "Async+sync",
+/* ---- the table: a column has a space and its digits, a group two spaces before it --------- */
+
+enum {
+	ALONE = 1,
+	P99 = 2,
+	ROW = 4,
 };
+
+#define ALONE_WIDTH 6
+#define ROW_WIDTH 8
+
+static const struct {
+	const char *title;
+	unsigned columns;
+} groups[COPIES_METHODS] = {
+	[COPIES_BARWAY] = { "barway", ALONE | P99 | ROW },
+	[COPIES_VISIBLE] = { "VISIBLE", ALONE | P99 },
+	[COPIES_REFERENCE] = { "reference", ALONE | ROW },
+	[COPIES_CUMEMCPY] = { "cuMemcpy", ALONE | P99 | ROW },
+	[COPIES_PINNED] = { "Async+sync", ALONE },
+};
+
+#define RATIO "cuMemcpy/barway"
+#define RATIO_COLUMNS (ALONE | ROW)
+
+static int alone_width(const char *title, unsigned columns)
+{
+	return columns == ALONE ? (int)strlen(title) : ALONE_WIDTH;
+}
+
+static int group_width(const char *title, unsigned columns)
+{
+	int width = alone_width(title, columns);
+
+	width += columns & P99 ? 1 + ALONE_WIDTH : 0;
+	return width + (columns & ROW ? 1 + ROW_WIDTH : 0);
+}
+
+/* "---- barway ----", as wide as its columns */
+static void print_group(const char *title, unsigned columns)
+{
+	static const char dashes[] = "--------------------------------";
+	int dashed = group_width(title, columns) - (int)strlen(title) - 2;
+
+	if (dashed < 2)
+		printf("   %*s", group_width(title, columns), title);
+	else
+		printf("   %.*s %s %.*s", dashed / 2, dashes, title, dashed - dashed / 2, dashes);
+}
+
+static void print_values(const char *title, unsigned columns, const char *alone, const char *p99,
+			 const char *row)
+{
+	printf("   %*s", alone_width(title, columns), alone);
+	if (columns & P99)
+		printf(" %*s", ALONE_WIDTH, p99);
+	if (columns & ROW)
+		printf(" %*s", ROW_WIDTH, row);
+}
 
 static void print_titles(const struct copylat *l, enum copies_direction dir)
 {
-	printf("\n%s, microseconds: median, p99; reference: %s\n%11s",
+	printf("\n%s, microseconds; reference: %s\n%9s",
 	       dir == COPIES_TO ? "host to GPU" : "GPU to host",
-	       dir == COPIES_TO ? bench_reference_to_name() : bench_reference_from_name(), "bytes");
+	       dir == COPIES_TO ? bench_reference_to_name() : bench_reference_from_name(), "");
 	for (int m = 0; m < COPIES_METHODS; m++) {
 		if (copies_has(&l->copies, dir, m))
-			printf("  %16s", titles[m]);
+			print_group(groups[m].title, groups[m].columns);
 	}
-	puts(l->copies.cuda ? "    ratio" : "");
+	if (l->copies.cuda)
+		print_group(RATIO, RATIO_COLUMNS);
+	printf("\n%9s", "bytes");
+	for (int m = 0; m < COPIES_METHODS; m++) {
+		if (copies_has(&l->copies, dir, m))
+			print_values(groups[m].title, groups[m].columns, "alone", "p99",
+				     "in a row");
+	}
+	if (l->copies.cuda)
+		print_values(RATIO, RATIO_COLUMNS, "alone", "", "in a row");
+	puts("");
 }
 
-static double over(const struct copies_result *r, enum copies_method a, enum copies_method b)
+/* Not finite where below the clock. */
+static double over_alone(const struct copies_result *r, enum copies_method a, enum copies_method b)
 {
-	return r->stats[a].median / r->stats[b].median; /* not finite where below the clock */
+	return r->times[a].alone.median / r->times[b].alone.median;
+}
+
+static double over_row(const struct copies_result *r, enum copies_method a, enum copies_method b)
+{
+	return r->times[a].row.median / r->times[b].row.median;
+}
+
+static const char *ratio_text(double v, char *buf, size_t n)
+{
+	if (isfinite(v))
+		snprintf(buf, n, "%.*f", v < 99.995 ? 2 : 1, v);
+	else
+		snprintf(buf, n, "-");
+	return buf;
 }
 
 static void print_row(const struct copies_result *r)
 {
-	char a[32], b[32];
+	char a[32], b[32], c[32];
 
-	printf("%11zu", r->bytes);
+	printf("%9zu", r->bytes);
 	for (int m = 0; m < COPIES_METHODS; m++) {
 		if (r->has[m])
-			printf("  %8s%8s", text_us(r->stats[m].median, a, sizeof(a)),
-			       text_us(r->stats[m].p99, b, sizeof(b)));
+			print_values(groups[m].title, groups[m].columns,
+				     text_us(r->times[m].alone.median, a, sizeof(a)),
+				     text_us(r->times[m].alone.p99, b, sizeof(b)),
+				     text_us(r->times[m].row.median, c, sizeof(c)));
 	}
 	if (r->has[COPIES_CUMEMCPY])
-		printf("  %7.2f", over(r, COPIES_CUMEMCPY, COPIES_BARWAY));
+		print_values(RATIO, RATIO_COLUMNS,
+			     ratio_text(over_alone(r, COPIES_CUMEMCPY, COPIES_BARWAY), a, sizeof(a)),
+			     "",
+			     ratio_text(over_row(r, COPIES_CUMEMCPY, COPIES_BARWAY), c, sizeof(c)));
 	puts("");
 	fflush(stdout);
+}
+
+#define SLOWER 1.05
+
+static bool slower_than_reference(const struct copies_result *r)
+{
+	return r->times[COPIES_BARWAY].row.median >
+	       SLOWER * r->times[COPIES_REFERENCE].row.median;
+}
+
+/* On the soft GPU it would mean nothing. */
+static void print_slower(const struct copylat *l)
+{
+	const char *last = NULL;
+
+	if (l->soft)
+		return;
+	fputs("\nslower than the reference loop in a row by more than 5 %:", stdout);
+	for (size_t i = 0; i < l->done; i++) {
+		const char *dir = direction_names[l->results[i].direction];
+
+		if (!slower_than_reference(&l->results[i]))
+			continue;
+		if (last != dir)
+			printf("%s %s", last ? ";" : "", dir);
+		printf("%s %zu", last == dir ? "," : "", l->results[i].bytes);
+		last = dir;
+	}
+	puts(last ? "" : " none");
 }
 
 static void report_mismatches(struct copylat *l, const struct copies_result *r)
@@ -233,7 +367,22 @@ static void json_stats(struct json *j, const char *key, const struct bench_stats
 	json_us(j, "min_us", s->min);
 	json_us(j, "max_us", s->max);
 	json_number(j, "samples", s->samples);
-	json_number(j, "batch", s->batch);
+	json_object_end(j);
+}
+
+static void json_times(struct json *j, const char *key, const struct bench_result *r)
+{
+	json_key(j, key);
+	json_object(j);
+	json_stats(j, "alone", &r->alone);
+	json_key(j, "row");
+	json_object(j);
+	json_us(j, "median_us", r->row.median);
+	json_us(j, "p99_us", r->row.p99);
+	json_us(j, "min_us", r->row.min);
+	json_number(j, "samples", r->row.samples);
+	json_number(j, "calls", r->calls);
+	json_object_end(j);
 	json_object_end(j);
 }
 
@@ -256,6 +405,11 @@ static void json_machine(struct json *j, const struct copylat *l)
 	json_text(j, "near_cpus", l->info.near_cpus);
 	json_object_end(j);
 	json_text(j, "cpu", l->cpu);
+	json_key(j, "pinned_cpu");
+	if (l->pinned_cpu < 0)
+		json_null(j);
+	else
+		json_int(j, l->pinned_cpu);
 	json_key(j, "path");
 	json_object(j);
 	json_text(j, "provider", l->path.provider);
@@ -276,7 +430,12 @@ static void json_ratio(struct json *j, const char *key, const struct copies_resu
 	if (!r->has[a] || !r->has[b])
 		return;
 	json_key(j, key);
-	json_double(j, over(r, a, b));
+	json_object(j);
+	json_key(j, "alone");
+	json_double(j, over_alone(r, a, b));
+	json_key(j, "row");
+	json_double(j, over_row(r, a, b));
+	json_object_end(j);
 }
 
 static void json_result(struct json *j, const struct copies_result *r)
@@ -288,7 +447,7 @@ static void json_result(struct json *j, const struct copies_result *r)
 	json_number(j, "size_bytes", r->bytes);
 	for (int m = 0; m < COPIES_METHODS; m++) {
 		if (r->has[m])
-			json_stats(j, copies_method_names[m], &r->stats[m]);
+			json_times(j, copies_method_names[m], &r->times[m]);
 		verified = verified && !r->mismatch[m].bytes;
 	}
 	json_ratio(j, "ratio_cumemcpy_barway", r, COPIES_CUMEMCPY, COPIES_BARWAY);
@@ -299,6 +458,25 @@ static void json_result(struct json *j, const struct copies_result *r)
 	json_key(j, "verified");
 	json_bool(j, verified);
 	json_object_end(j);
+}
+
+static void json_slower(struct json *j, const struct copylat *l)
+{
+	json_key(j, "slower_than_reference");
+	if (l->soft) {
+		json_null(j);
+		return;
+	}
+	json_array(j);
+	for (size_t i = 0; i < l->done; i++) {
+		if (!slower_than_reference(&l->results[i]))
+			continue;
+		json_object(j);
+		json_text(j, "direction", direction_names[l->results[i].direction]);
+		json_number(j, "size_bytes", l->results[i].bytes);
+		json_object_end(j);
+	}
+	json_array_end(j);
 }
 
 static void json_copylat(const struct copylat *l)
@@ -324,12 +502,13 @@ static void json_copylat(const struct copylat *l)
 	json_us(&j, "map_self_test_us", l->map.self_test_ns);
 	json_stats(&j, "map_first_time", &l->map.first);
 	json_stats(&j, "map_from_cache", &l->map.from_cache);
-	json_stats(&j, "flush", &l->flush);
+	json_times(&j, "flush", &l->flush);
 	json_key(&j, "results");
 	json_array(&j);
 	for (size_t i = 0; i < l->done; i++)
 		json_result(&j, &l->results[i]);
 	json_array_end(&j);
+	json_slower(&j, l);
 	json_number(&j, "mismatches", l->mismatches);
 	json_object_end(&j);
 }
@@ -339,9 +518,11 @@ static void json_copylat(const struct copylat *l)
 static int measure(struct copylat *l, enum copies_direction dir, uint64_t bytes)
 {
 	struct copies_result *r = &l->results[l->done];
+	struct bench_plan plan = l->plan;
 
+	plan.seconds = bytes > LARGE ? LARGE_SECONDS : SECONDS;
 	progress(l, dir, bytes);
-	if (copies_measure(&l->copies, dir, bytes, &l->plan, r) < 0) {
+	if (copies_measure(&l->copies, dir, bytes, &plan, r) < 0) {
 		progress_clear();
 		return failure(VERB, "%s", l->copies.error);
 	}
@@ -391,6 +572,20 @@ static int choose(struct copylat *l)
 	return TOOL_OK;
 }
 
+/* The only CPU that the scheduler may choose, -1: there are several. */
+static int only_cpu(void)
+{
+	static cpu_set_t sets[8]; /* 8192, the most that Linux can be built for */
+
+	if (sched_getaffinity(0, sizeof(sets), sets) || CPU_COUNT_S(sizeof(sets), sets) != 1)
+		return -1;
+	for (int cpu = 0; cpu < (int)sizeof(sets) * 8; cpu++) {
+		if (CPU_ISSET_S(cpu, sizeof(sets), sets))
+			return cpu;
+	}
+	return -1;
+}
+
 /* The driver library that Barway was told to use. */
 static const char *driver_library(void)
 {
@@ -415,6 +610,7 @@ static int run(struct copylat *l)
 	gmtime_r(&now, &utc);
 	strftime(l->date, sizeof(l->date), "%Y-%m-%dT%H:%M:%SZ", &utc);
 	text_cpu(l->cpu, sizeof(l->cpu));
+	l->pinned_cpu = only_cpu();
 	if (copies_measure_map(l->ctx, l->dev, &plan, &l->map) < 0)
 		return failure(VERB, "%s", barway_errmsg());
 	if (copies_open(&l->copies, l->ctx, l->dev, l->offset, l->max,
@@ -431,6 +627,8 @@ static int run(struct copylat *l)
 	}
 	if (code == TOOL_OK) {
 		code = measure_all(l);
+		if (!l->json && l->done)
+			print_slower(l);
 		if (l->json && (code == TOOL_OK || l->mismatches))
 			json_copylat(l);
 	}
@@ -505,7 +703,6 @@ int tool_copylat(int argc, char **argv)
 {
 	static struct copylat l = { /* static: the results are too many for a stack */
 		.max = 16 << 20,
-		.plan = { .seconds = SECONDS },
 		.wanted = { true, true },
 	};
 	bool done = false;

@@ -20,7 +20,7 @@ struct bw_context {
 	pthread_mutex_t lock; /* of what follows */
 	struct bw_mapping *mappings;
 	struct bw_device_object **devices;
-	int ndevices; /* -1: not enumerated yet */
+	_Atomic int ndevices; /* -1: not enumerated yet; never changes after */
 	uint32_t kinds, fallback;
 	char *providers;
 };
@@ -61,8 +61,5 @@ int bw_check_providers(const char *list);
 
 /* How many contexts are open. */
 unsigned bw_open_contexts(void);
-
-/* Instruction sets that the parameter cpu_mask allows. */
-uint32_t bw_isa_allowed(void);
 
 #endif

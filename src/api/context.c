@@ -13,7 +13,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned open_contexts;
-static uint32_t isa_allowed = ~0u;
 
 static void forget_in_child(void)
 {
@@ -24,11 +23,6 @@ __attribute__((constructor(BW_FORK_API))) static void register_fork(void)
 {
 	bw_fork_lock(&lock);
 	bw_fork_forget(forget_in_child);
-}
-
-uint32_t bw_isa_allowed(void)
-{
-	return isa_allowed;
 }
 
 unsigned bw_open_contexts(void)
@@ -86,6 +80,7 @@ int bw_check_providers(const char *list)
 static int load_parameters(void)
 {
 	const char *bad;
+	uint32_t isa;
 	int ret = bw_param_load(), level;
 
 	if (ret)
@@ -95,9 +90,10 @@ static int load_parameters(void)
 		return level;
 	bw_log_default_level(level);
 	bw_cache_configure();
-	if (!bw_mmio_parse_isa(bw_param_text(BW_P_CPU_MASK), &isa_allowed, &bad))
+	if (!bw_mmio_parse_isa(bw_param_text(BW_P_CPU_MASK), &isa, &bad))
 		return bw_err(EINVAL, "parameter cpu_mask: '%s' begins with no instruction set that is "
 			      "known: all, or a list of c, sse2, sse41, avx2, avx512, movdir64b, neon", bad);
+	bw_mmio_allow(isa);
 	ret = bw_check_providers(bw_param_text(BW_P_PROVIDERS));
 	return ret ? ret : bw_fault_parse(bw_param_text(BW_P_FAULT));
 }

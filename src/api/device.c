@@ -77,8 +77,10 @@ static int enumerate(struct bw_context *ctx)
 
 int bw_context_devices(struct bw_context *ctx)
 {
-	int n;
+	int n = ctx->ndevices;
 
+	if (n >= 0)
+		return n;
 	pthread_mutex_lock(&ctx->lock);
 	n = ctx->ndevices >= 0 ? ctx->ndevices : enumerate(ctx);
 	pthread_mutex_unlock(&ctx->lock);
@@ -104,7 +106,7 @@ int barway_device_count(struct barway_context *handle)
 	return bw_context_devices(ctx);
 }
 
-/* "0: 0000:17:00.0 NVIDIA H200; 1: ..." */
+/* "0 = 0000:17:00.0 NVIDIA H200 (GPU-...); 1 = ..." */
 static const char *what_there_is(struct bw_context *ctx, char *text, size_t bytes)
 {
 	size_t used = 0;
@@ -117,7 +119,7 @@ static const char *what_there_is(struct bw_context *ctx, char *text, size_t byte
 
 		if (dev->has_pci)
 			bw_pci_format(&dev->pci, pci);
-		n = snprintf(text + used, bytes - used, "%s%d: %s%s%s (%s)", i ? "; " : "", i, pci,
+		n = snprintf(text + used, bytes - used, "%s%d = %s%s%s (%s)", i ? "; " : "", i, pci,
 			     pci[0] ? " " : "", dev->name, dev->uuid);
 		used += n > 0 && (size_t)n < bytes - used ? (size_t)n : 0;
 	}
@@ -138,7 +140,7 @@ int barway_device_get(struct barway_context *handle, int index, struct barway_de
 	if (n < 0)
 		return n;
 	if (index < 0 || index >= n)
-		return bw_err(ENODEV, "barway_device_get: there is no device %d: there are %s", index,
+		return bw_err(ENODEV, "barway_device_get: there is no device %d, but %s", index,
 			      what_there_is(ctx, text, sizeof(text)));
 	*out = bw_object_handle(ctx->devices[index]);
 	return 0;
@@ -174,14 +176,18 @@ int barway_device_find(struct barway_context *handle, const char *name, struct b
 	for (int i = 0; i < n; i++) {
 		if (!is_named(ctx->devices[i], i, name))
 			continue;
+		if (!strcasecmp(ctx->devices[i]->dev->uuid, name)) { /* whole, where another begins so */
+			found = ctx->devices[i];
+			break;
+		}
 		if (found)
-			return bw_err(ENODEV, "barway_device_find: more than one device is called '%s': there "
-				      "are %s", name, what_there_is(ctx, text, sizeof(text)));
+			return bw_err(ENODEV, "barway_device_find: more than one device is called '%s', of "
+				      "%s", name, what_there_is(ctx, text, sizeof(text)));
 		found = ctx->devices[i];
 	}
 	if (!found)
 		return bw_err(ENODEV, "barway_device_find: no device is called '%s' (index, PCI address or "
-			      "UUID): there are %s", name, what_there_is(ctx, text, sizeof(text)));
+			      "UUID), but %s", name, what_there_is(ctx, text, sizeof(text)));
 	*out = bw_object_handle(found);
 	return 0;
 }
@@ -220,7 +226,7 @@ int barway_device_query(struct barway_device *handle, struct barway_device_info 
 	for (int p = 0; bw_map_providers[p]; p++)
 		if (!bw_map_providers[p]->bar1(dev, &i.bar1_total, &i.bar1_free))
 			break;
-	kernels = bw_mmio_choose(dev->coherent ? BW_CACHED : BW_WC, bw_isa_allowed());
+	kernels = bw_mmio_choose(dev->coherent ? BW_CACHED : BW_WC, bw_mmio_allowed());
 	snprintf(i.store_kernel, sizeof(i.store_kernel), "%s", kernels.store->name);
 	snprintf(i.load_kernel, sizeof(i.load_kernel), "%s", kernels.load->name);
 	bw_err_put_back(&kept);

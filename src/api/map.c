@@ -44,7 +44,7 @@ static int map(struct bw_context *ctx, uint64_t addr, size_t bytes,
 	       const struct bw_map_policy *policy, struct barway_mapping **out)
 {
 	struct bw_mapping *m = bw_object_new(BW_OBJECT_MAPPING);
-	struct bw_mmio_choice kernels;
+	const struct bw_mmio_choice *kernels;
 	int ret;
 
 	if (!m)
@@ -59,13 +59,13 @@ static int map(struct bw_context *ctx, uint64_t addr, size_t bytes,
 		bw_object_free(m);
 		return ret;
 	}
-	kernels = bw_mmio_choose(m->win->caching, bw_isa_allowed());
+	kernels = &m->win->kernels;
 	m->ptr = m->win->cpu + (addr - m->win->addr);
 	m->bytes = bytes;
-	m->store = kernels.store->store;
-	m->load = kernels.load->load;
-	m->store_name = kernels.store->name;
-	m->load_name = kernels.load->name;
+	m->store = kernels->store->store;
+	m->load = kernels->load->load;
+	m->store_name = kernels->store->name;
+	m->load_name = kernels->load->name;
 	m->addr = addr;
 	m->ctx = ctx;
 	pthread_mutex_lock(&ctx->lock);

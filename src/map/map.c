@@ -325,6 +325,7 @@ int bw_window_new(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 		free_window(win);
 		return ret;
 	}
+	win->kernels = bw_mmio_choose(win->caching, bw_mmio_allowed());
 	bw_count(BW_C_DRIVER_MAPS, 1);
 	bw_log(BW_LOG_INFO, "map: 0x%llx + 0x%zx: %u piece(s), provider %s, route %s",
 	       (unsigned long long)win->addr, win->bytes, win->npieces, win->provider->name,

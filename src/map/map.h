@@ -75,6 +75,7 @@ struct bw_window {
 	uint64_t addr;           /* device address of the first byte, page aligned */
 	size_t bytes;            /* multiple of BW_PAGE */
 	enum bw_caching caching; /* the least relaxed of its pieces */
+	struct bw_mmio_choice kernels;
 	unsigned npieces, nsegs;
 	struct bw_piece *pieces;
 	struct bw_segment *segs; /* every allocation in it, also those that share a page with another */

@@ -63,6 +63,10 @@ uint32_t bw_mmio_cpu_isa(void);
 /* "avx2,sse2" or "all" or "c" -> mask; returns false with *bad pointing at the unknown word. */
 bool bw_mmio_parse_isa(const char *list, uint32_t *mask, const char **bad);
 
+/* What the parameter cpu_mask allows in this process; all until it is set. */
+void bw_mmio_allow(uint32_t isa);
+uint32_t bw_mmio_allowed(void);
+
 struct bw_mmio_choice {
 	const struct bw_mmio_kernel *store;
 	const struct bw_mmio_kernel *load;

@@ -148,3 +148,15 @@ struct bw_mmio_choice bw_mmio_choose(enum bw_caching caching, uint32_t isa)
 	}
 	return best;
 }
+
+static _Atomic uint32_t allowed = ~0u;
+
+void bw_mmio_allow(uint32_t isa)
+{
+	allowed = isa;
+}
+
+uint32_t bw_mmio_allowed(void)
+{
+	return allowed;
+}

@@ -637,7 +637,8 @@ static void cycles_of(uint32_t flags, int n)
 	}
 	CHECK_EQ(open_fds(), fds);
 	OK(barway_device_query(dev, &after));
-	CHECK_EQ(after.bar1_free, before.bar1_free);
+	/* other users of the GPU move it too; a leak of one page a cycle would be 200 GiB */
+	CHECK(after.bar1_free + (2u << 20) >= before.bar1_free);
 	CHECK_EQ(after.memory_free, before.memory_free);
 	if (resident_kib() > rss + 512)
 		FAIL("resident memory grew from %ld to %ld KiB", rss, resident_kib());

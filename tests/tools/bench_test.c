@@ -31,7 +31,6 @@ static void stats_of_known_data(void)
 
 	CHECK(s.median == 1 && s.p99 == 1 && s.min == 1 && s.max == 1);
 	CHECK_EQ(s.samples, 1);
-	CHECK_EQ(s.batch, 1);
 	s = of_sequence(2);
 	CHECK(s.median == 1.5 && s.p99 == 2);
 	s = of_sequence(7);
@@ -109,73 +108,132 @@ static void interleaves(void)
 	};
 	struct bench_op ops[3];
 	struct bench_plan plan = { .reps = 4, .warmup = 2, .warmup_set = true };
-	struct bench_stats s[3];
+	struct bench_result r[3];
 
 	for (int i = 0; i < 3; i++)
 		ops[i] = (struct bench_op){ fake_run, fake_before, &fakes[i], true };
-	CHECK_EQ(bench_run(ops, 3, &plan, s), 0);
+	CHECK_EQ(bench_run(ops, 3, &plan, r), 0);
 	CHECK_STR(log, "abcabc" "abcbcacababc");
 	for (int i = 0; i < 3; i++) {
-		CHECK_EQ(s[i].samples, 4);
-		CHECK_EQ(s[i].batch, 1);
+		const struct bench_stats *s = &r[i].alone;
+
+		CHECK_EQ(s->samples, 4);
 		CHECK_EQ(fakes[i].befores, 6);
-		CHECK(s[i].min <= s[i].median && s[i].median <= s[i].p99 && s[i].p99 <= s[i].max);
+		CHECK(s->min <= s->median && s->median <= s->p99 && s->p99 <= s->max);
 	}
 }
 
-static void batches_what_is_short(void)
+static void rows_have_a_length(void)
+{
+	CHECK_EQ(bench_row_calls(0), 10000);
+	CHECK_EQ(bench_row_calls(10), 1000); /* 10 us */
+	CHECK_EQ(bench_row_calls(100), 100);
+	CHECK_EQ(bench_row_calls(200), 64);
+	CHECK_EQ(bench_row_calls(1500), 64);
+	CHECK_EQ(bench_row_calls(6000), 16); /* 100 us */
+	CHECK_EQ(bench_row_calls(40e3), 2);
+	CHECK_EQ(bench_row_calls(99e3), 1);
+	CHECK_EQ(bench_row_calls(1e9), 1);
+}
+
+static void times_alone_and_in_a_row(void)
 {
 	struct fake fast = { 0 }, slow = { .spin_ns = 200000 };
 	struct bench_op ops[] = {
-		{ .run = fake_run, .arg = &fast },
-		{ .run = fake_run, .arg = &slow },
+		{ fake_run, fake_before, &fast, false },
+		{ fake_run, fake_before, &slow, false },
 	};
 	struct bench_plan plan = { .reps = 20, .warmup = 3, .warmup_set = true };
-	struct bench_stats s[2];
+	struct bench_result r[2];
+	unsigned tries;
 
-	CHECK_EQ(bench_run(ops, 2, &plan, s), 0);
-	CHECK(s[0].batch > 1);
-	CHECK_EQ(s[0].samples, 20);
-	CHECK_EQ(fast.runs, 3 + 20 + 20 * s[0].batch); /* warm-up, alone, batches */
-	CHECK(s[0].p99 >= s[0].median);
-	CHECK_EQ(s[1].batch, 1);
+	CHECK_EQ(bench_run(ops, 2, &plan, r), 0);
+	CHECK(r[0].calls >= 64);
+	CHECK_EQ(r[0].alone.samples, 20);
+	CHECK_EQ(r[0].row.samples, 20);
+	/* warm-up, rows that were tried, 20 times alone and 20 rows */
+	tries = fast.befores - 3 - 20 - 20;
+	CHECK(tries > 0);
+	CHECK_EQ(fast.runs, 3 + tries * 64 + 20 + 20 * r[0].calls);
+	/* too slow for a row: once a round, and both are the same */
+	CHECK_EQ(r[1].calls, 1);
 	CHECK_EQ(slow.runs, 23);
-	CHECK(s[1].median > 190000);
-	CHECK(s[1].median > s[0].median);
+	CHECK_EQ(slow.befores, 23);
+	CHECK(r[1].alone.median > 190000);
+	CHECK(r[1].row.median == r[1].alone.median && r[1].row.samples == 20);
 }
 
-static void never_batches_single(void)
+static void single_has_no_row(void)
 {
 	struct fake fast = { 0 };
 	struct bench_op op = { fake_run, fake_before, &fast, true };
 	struct bench_plan plan = { .reps = 10 };
-	struct bench_stats s;
+	struct bench_result r;
 
-	CHECK_EQ(bench_run(&op, 1, &plan, &s), 0);
-	CHECK_EQ(s.batch, 1);
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	CHECK_EQ(r.calls, 1);
+	CHECK_EQ(r.alone.samples, 10);
+	CHECK_EQ(r.row.samples, 0);
 	CHECK_EQ(fast.runs, fast.befores);
 }
 
-/* Is slow now and then when it is timed alone: after two rounds of warm-up every other sample. */
-static int tail_run(void *arg)
+/* Like a write that is posted: what comes right after another one waits for it. */
+static int posted_run(void *arg)
 {
 	struct fake *f = arg;
 
-	f->spin_ns = f->befores % 40 == 1 && f->befores > 1 ? 200000 + 100 * bench_clock_cost() : 0;
+	f->spin_ns = f->runs ? 2000 : 0;
 	return fake_run(arg);
 }
 
-static void a_batch_does_not_hide_the_tail(void)
+static int posted_flush(void *arg)
+{
+	((struct fake *)arg)->runs = 0;
+	return 0;
+}
+
+static void a_row_and_one_alone_are_not_mixed(void)
+{
+	struct fake f = { 0 };
+	struct bench_op op = { posted_run, posted_flush, &f, false };
+	struct bench_plan plan = { .reps = 50 };
+	struct bench_result r;
+
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	CHECK(r.calls > 1 && r.calls <= 64);
+	CHECK(r.alone.median < 1000);
+	CHECK(r.row.median > 1500);
+}
+
+/* Is slow now and then when it is timed alone: the harness asks for @before, runs once, asks again. */
+static int tail_before(void *arg)
+{
+	struct fake *f = arg;
+
+	f->spin_ns = ++f->befores % 40 < 2 ? 200000 : 0; /* one of 20 that are alone */
+	return 0;
+}
+
+static int tail_run(void *arg)
+{
+	struct fake *f = arg;
+	int ret = fake_run(arg);
+
+	f->spin_ns = 0;
+	return ret;
+}
+
+static void a_row_does_not_hide_the_tail(void)
 {
 	struct fake f = { 0 };
 	struct bench_plan plan = { .reps = 200, .warmup = 2, .warmup_set = true };
-	struct bench_stats s;
-	struct bench_op op = { .run = tail_run, .before = fake_before, .arg = &f };
+	struct bench_result r;
+	struct bench_op op = { tail_run, tail_before, &f, false };
 
-	CHECK_EQ(bench_run(&op, 1, &plan, &s), 0);
-	CHECK(s.batch > 1);
-	CHECK(s.p99 >= 200000);
-	CHECK(s.median < 100000);
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	CHECK(r.calls > 1);
+	CHECK(r.alone.p99 >= 190000);
+	CHECK(r.alone.median < 100000);
 }
 
 static void stops_in_time(void)
@@ -183,29 +241,33 @@ static void stops_in_time(void)
 	struct fake f = { .spin_ns = 2000000 };
 	struct bench_op op = { .run = fake_run, .arg = &f };
 	struct bench_plan plan = { .seconds = 0.05 };
-	struct bench_stats s;
+	struct bench_result r;
 
-	CHECK_EQ(bench_run(&op, 1, &plan, &s), 0);
-	CHECK(s.samples >= BENCH_MIN_REPS);
-	CHECK(s.samples <= 26); /* 25 fill the time */
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	CHECK(r.alone.samples >= BENCH_MIN_REPS);
+	CHECK(f.runs <= 26); /* 25 fill the time, the warm-up's too */
 	f = (struct fake){ .spin_ns = 2000000 };
 	plan.seconds = 0.001;
-	CHECK_EQ(bench_run(&op, 1, &plan, &s), 0);
-	CHECK_EQ(s.samples, BENCH_MIN_REPS);
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	CHECK_EQ(r.alone.samples, BENCH_MIN_REPS);
 }
 
 static void gives_back_an_error(void)
 {
 	struct bench_plan plan = { .reps = 5, .warmup = 2, .warmup_set = true };
-	struct bench_stats s = { .samples = 12345 };
+	struct bench_result r = { .calls = 12345 };
+	/* single: 7 runs; else also in the rows that are tried and in those that count */
+	static const unsigned ends[] = { 8, 300 };
 
-	for (unsigned at = 1; at < 8; at++) {
-		struct fake f = { .fail_at = at, .spin_ns = 1000 };
-		struct bench_op op = { .run = fake_run, .arg = &f, .single = true };
+	for (int k = 0; k < 2; k++) {
+		for (unsigned at = 1; at < ends[k]; at++) {
+			struct fake f = { .fail_at = at, .spin_ns = 1000 };
+			struct bench_op op = { .run = fake_run, .arg = &f, .single = k == 0 };
 
-		CHECK_EQ(bench_run(&op, 1, &plan, &s), -EILSEQ);
-		CHECK_EQ(f.runs, at);
-		CHECK_EQ(s.samples, 12345);
+			CHECK_EQ(bench_run(&op, 1, &plan, &r), -EILSEQ);
+			CHECK_EQ(f.runs, at);
+			CHECK_EQ(r.calls, 12345);
+		}
 	}
 }
 
@@ -435,9 +497,11 @@ int main(int argc, char **argv)
 		TEST(one_outlier_moves_no_median),
 		TEST(clock_is_sane),
 		TEST(interleaves),
-		TEST(batches_what_is_short),
-		TEST(never_batches_single),
-		TEST(a_batch_does_not_hide_the_tail),
+		TEST(rows_have_a_length),
+		TEST(times_alone_and_in_a_row),
+		TEST(single_has_no_row),
+		TEST(a_row_and_one_alone_are_not_mixed),
+		TEST(a_row_does_not_hide_the_tail),
 		TEST(stops_in_time),
 		TEST(gives_back_an_error),
 		TEST(reference_loops_copy_exactly),
