@@ -46,10 +46,13 @@
  * fence.acq_rel.sys); a plain or .nc load may be served from L1 and see old bytes for ever. A kernel
  * that starts after barway_copy_to() RETURNED sees its bytes with any load.
  *
- * SYNC_MEMOPS: the CUDA attribute CU_POINTER_ATTRIBUTE_SYNC_MEMOPS orders CUDA's own asynchronous
- * copies with third-party access. Barway never sets it. So a cudaMemcpyAsync or a kernel of yours
- * that writes memory which the CPU then reads through a mapping has to be complete first: wait for
- * its stream or event, or for a flag which it set after its data.
+ * SYNC_MEMOPS: the CUDA attribute CU_POINTER_ATTRIBUTE_SYNC_MEMOPS makes CUDA's own synchronous copies
+ * complete before they return. Barway never sets it. Without it a cudaMemcpy of up to 64 KiB from
+ * pageable memory, and any device-to-device copy, may return before its bytes have ARRIVED (CUDA
+ * documentation, "API synchronization behavior"): a load through a mapping then sees old bytes, and a
+ * store through it can be overwritten by the late ones. So whatever CUDA writes has to be complete
+ * before the CPU reads or writes the same bytes through a mapping: wait for its stream or event, or
+ * for a flag that a kernel set after its data.
  */
 #ifndef BARWAY_H
 #define BARWAY_H

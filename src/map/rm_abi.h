@@ -215,6 +215,7 @@ struct rm_export_570 {
 	uint32_t status, pad3;
 };
 RM_LAYOUT(rm_export_570, 2608);
+RM_FIELD(rm_export_570, total_bytes, offsetof(struct rm_export_565, total_bytes));
 RM_FIELD(rm_export_570, handles, 36);
 RM_FIELD(rm_export_570, offsets, 552);
 RM_FIELD(rm_export_570, status, 2600);

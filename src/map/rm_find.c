@@ -83,33 +83,25 @@ static void look_at_objects(struct capture *c, uint32_t client, uint32_t n, uint
 /* Sees a call on its way. True: it has been answered, the kernel is not to be asked. */
 static bool look(struct capture *c, int fd, unsigned long request, void *arg)
 {
+	struct rm_export_565 *e = arg; /* both forms begin alike */
+	struct rm_export_570 *e570 = _IOC_SIZE(request) == sizeof(*e570) ? arg : NULL;
+
 	if (_IOC_TYPE(request) != 'F' || _IOC_NR(request) != RM_EXPORT_TO_DMABUF)
 		return false;
 	if (c->calls++ && fd != c->fd)
 		c->odd = true;
 	c->fd = fd;
-	if (_IOC_SIZE(request) == sizeof(struct rm_export_570)) {
-		struct rm_export_570 *e = arg;
-
-		look_at_objects(c, e->client, e->n, e->index, e->total_bytes, e->handles, e->offsets,
-				e->sizes);
-		if (c->withhold && e->n == e->total_objects) {
-			e->status = RM_NO_MEMORY;
-			return true;
-		}
-	} else if (_IOC_SIZE(request) == sizeof(struct rm_export_565)) {
-		struct rm_export_565 *e = arg;
-
-		look_at_objects(c, e->client, e->n, e->index, e->total_bytes, e->handles, e->offsets,
-				e->sizes);
-		if (c->withhold && e->n == e->total_objects) {
-			e->status = RM_NO_MEMORY;
-			return true;
-		}
-	} else {
+	if (!e570 && _IOC_SIZE(request) != sizeof(*e)) {
 		c->odd = true;
+		return false;
 	}
-	return false;
+	look_at_objects(c, e->client, e->n, e->index, e->total_bytes,
+			e570 ? e570->handles : e->handles, e570 ? e570->offsets : e->offsets,
+			e570 ? e570->sizes : e->sizes);
+	if (!c->withhold || e->n != e->total_objects)
+		return false;
+	*(e570 ? &e570->status : &e->status) = RM_NO_MEMORY;
+	return true;
 }
 
 static int hook_ioctl(int fd, unsigned long request, void *arg)
