@@ -248,6 +248,14 @@ static int other_read(struct copies *c, enum copies_method method)
 	return by_barway(c, barway_copy_from_by(c->map, by, c->work, c->offset, c->n));
 }
 
+/* Until what @method copied to the GPU can be read there by any way. */
+static int finish(struct copies *c, enum copies_method method)
+{
+	int ret = uses_cuda(method) ? by_cuda(c, bench_cuda_wait(c->cuda)) : 0;
+
+	return ret < 0 ? ret : by_barway(c, barway_flush(c->map));
+}
+
 /* GPU memory holds the complement of every byte; copy; read the other way. */
 static int check_to(struct copies *c, enum copies_method method, struct copies_mismatch *m)
 {
@@ -259,7 +267,7 @@ static int check_to(struct copies *c, enum copies_method method, struct copies_m
 		return ret;
 	ret = methods[COPIES_TO][method](c);
 	if (ret == 0)
-		ret = by_barway(c, barway_flush(c->map));
+		ret = finish(c, method);
 	if (ret == 0)
 		ret = other_read(c, method);
 	if (ret == 0)
@@ -287,9 +295,13 @@ static int check_from(struct copies *c, enum copies_method method, struct copies
 /* Nobody waits for what the one before him left on its way: PCIe writes are posted. */
 static int drain(void *arg)
 {
-	struct copies *c = arg;
+	return finish(arg, COPIES_BARWAY);
+}
 
-	return by_barway(c, barway_flush(c->map));
+/* cuMemcpy leaves its copy engine at work. */
+static int drain_cuda(void *arg)
+{
+	return finish(arg, COPIES_CUMEMCPY);
 }
 
 /* bench_run() with the sentence of its own failure. */
@@ -313,7 +325,8 @@ static int run_methods(struct copies *c, enum copies_direction dir, const struct
 		if (out->has[m])
 			ops[n++] = (struct bench_op){
 				.run = methods[dir][m],
-				.before = dir == COPIES_TO ? drain : NULL,
+				.before = dir == COPIES_FROM ? NULL
+					  : uses_cuda(m) ? drain_cuda : drain,
 				.arg = c,
 			};
 	}

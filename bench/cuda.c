@@ -149,6 +149,11 @@ int bench_cuda_from(struct bench_cuda *c, void *dst, uint64_t addr, size_t n)
 	return CALL(c, cuMemcpyDtoH_v2, dst, addr, n);
 }
 
+int bench_cuda_wait(struct bench_cuda *c)
+{
+	return CALL(c, cuStreamSynchronize, NULL); /* the stream that copies without one are in */
+}
+
 int bench_cuda_to_pinned(struct bench_cuda *c, uint64_t addr, size_t n)
 {
 	int ret = CALL(c, cuMemcpyHtoDAsync_v2, addr, c->pinned, n, c->stream);

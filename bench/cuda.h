@@ -25,9 +25,16 @@ void bench_cuda_close(struct bench_cuda *cuda);
 
 void *bench_cuda_pinned(struct bench_cuda *cuda);
 
-/* cuMemcpyHtoD and cuMemcpyDtoH with any host memory. 0 or -EIO. */
+/*
+ * cuMemcpyHtoD and cuMemcpyDtoH with any host memory. 0 or -EIO. To the GPU it can return before the
+ * data has ARRIVED: it has been copied to memory of the driver's, from where the copy engine takes it
+ * (CUDA Driver API, "API synchronization behavior").
+ */
 int bench_cuda_to(struct bench_cuda *cuda, uint64_t addr, const void *src, size_t n);
 int bench_cuda_from(struct bench_cuda *cuda, void *dst, uint64_t addr, size_t n);
+
+/* Waits until what bench_cuda_to() copied has ARRIVED. 0 or -EIO. */
+int bench_cuda_wait(struct bench_cuda *cuda);
 
 /* cuMemcpyHtoDAsync and cuMemcpyDtoHAsync with the pinned memory, and cuStreamSynchronize. */
 int bench_cuda_to_pinned(struct bench_cuda *cuda, uint64_t addr, size_t n);

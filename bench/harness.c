@@ -24,26 +24,6 @@ uint64_t bench_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-double bench_clock_cost(void)
-{
-	static double cost = -1;
-	double v[1001];
-	struct bench_stats s;
-	uint64_t last = bench_now();
-
-	if (cost >= 0)
-		return cost;
-	for (size_t i = 0; i < 1001; i++) {
-		uint64_t now = bench_now();
-
-		v[i] = (double)(now - last);
-		last = now;
-	}
-	bench_stats(v, 1001, &s);
-	cost = s.median;
-	return cost;
-}
-
 /* Here, so that nothing needs libm. */
 static double lesser(double a, double b)
 {
@@ -74,6 +54,90 @@ void bench_stats(double *v, size_t n, struct bench_stats *out)
 	out->max = v[n - 1];
 }
 
+/* ---- the clock --------------------------------------------------------------------------- */
+
+#define CLOCK_READS 1001
+#define TICK_MOST 110   /* nanoseconds: slower clocks are rare */
+#define TICK_LEAST 5    /* less cannot be told from none, the readings being whole nanoseconds */
+#define TICK_SPAN 150   /* longer times are interruptions, and multiples that no longer fit */
+
+/* Are nearly all times of @v, up to TICK_SPAN, multiples of @tick give or take 1 ns? */
+static bool is_tick(const double *v, size_t n, unsigned tick)
+{
+	size_t fit = 0, tried = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		unsigned left = (unsigned)lesser(v[i], TICK_SPAN) % tick;
+
+		if (v[i] >= TICK_SPAN)
+			continue;
+		tried++;
+		fit += left <= 1 || left >= tick - 1;
+	}
+	return tried > n / 4 && fit >= tried - tried / 50;
+}
+
+double bench_clock_tick(void)
+{
+	static double known = -1;
+	static double v[CLOCK_READS];
+	unsigned tick = TICK_MOST;
+
+	if (known >= 0)
+		return known;
+	for (size_t i = 0; i < CLOCK_READS; i++) {
+		uint64_t began = bench_now();
+
+		/* times of many lengths, lest all are alike and pass for a tick */
+		for (volatile size_t k = 0; k < i % 61; k++)
+			;
+		v[i] = (double)(bench_now() - began);
+	}
+	while (tick >= TICK_LEAST && !is_tick(v, CLOCK_READS, tick))
+		tick--;
+	known = tick >= TICK_LEAST ? tick : 1;
+	return known;
+}
+
+/*
+ * The median of sorted times, each of which stands for all those within half a tick of it. Where
+ * clocks tick every 10 ns (TSC of AMD's Zen) the plain one could only say 0, 10 or 20.
+ */
+static double median_of_ticks(const double *v, size_t n)
+{
+	double half = bench_clock_tick() / 2, middle = v[n / 2];
+	size_t below = 0, same = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		below += v[i] < middle - half;
+		same += v[i] >= middle - half && v[i] <= middle + half;
+	}
+	return middle - half + 2 * half * ((double)n / 2 - (double)below) / (double)same;
+}
+
+double bench_clock_cost(void)
+{
+	static double cost = -1;
+	double v[CLOCK_READS];
+	struct bench_stats s;
+	uint64_t last;
+
+	if (cost >= 0)
+		return cost;
+	last = bench_now();
+	for (size_t i = 0; i < CLOCK_READS; i++) {
+		uint64_t now = bench_now();
+
+		v[i] = (double)(now - last);
+		last = now;
+	}
+	bench_stats(v, CLOCK_READS, &s);
+	cost = greater(median_of_ticks(v, CLOCK_READS), 0);
+	return cost;
+}
+
+/* ---- the run ----------------------------------------------------------------------------- */
+
 /* What one operation has gathered. */
 struct track {
 	double *alone;  /* times of single runs */
@@ -82,14 +146,7 @@ struct track {
 	unsigned calls; /* in a row */
 };
 
-static double without_clock(uint64_t from, uint64_t to)
-{
-	double t = (double)(to - from) - bench_clock_cost();
-
-	return t > 0 ? t : 0;
-}
-
-/* Times @times runs in a row; @ns is for one. */
+/* Times @times runs in a row; @ns is for one, and below 0 where the clock's cost was less. */
 static int sample(const struct bench_op *op, unsigned times, double *ns)
 {
 	uint64_t from, to;
@@ -101,7 +158,7 @@ static int sample(const struct bench_op *op, unsigned times, double *ns)
 	for (unsigned i = 0; i < times && ret >= 0; i++)
 		ret = op->run(op->arg);
 	to = bench_now();
-	*ns = without_clock(from, to) / times;
+	*ns = ((double)(to - from) - bench_clock_cost()) / times;
 	return ret < 0 ? ret : 0;
 }
 
@@ -206,15 +263,27 @@ static int make_room(struct track *t, size_t samples)
 	return 0;
 }
 
+static void not_below_zero(struct bench_stats *s)
+{
+	s->median = greater(s->median, 0);
+	s->p99 = greater(s->p99, 0);
+	s->min = greater(s->min, 0);
+	s->max = greater(s->max, 0);
+}
+
 static void summarise(const struct bench_op *op, struct track *t, unsigned rounds,
 		      struct bench_result *out)
 {
 	*out = (struct bench_result){ .calls = t->calls };
 	bench_stats(t->alone, rounds, &out->alone);
-	if (t->calls > 1)
+	out->alone.median = median_of_ticks(t->alone, rounds);
+	not_below_zero(&out->alone);
+	if (t->calls > 1) {
 		bench_stats(t->row, rounds, &out->row);
-	else if (!op->single)
+		not_below_zero(&out->row);
+	} else if (!op->single) {
 		out->row = out->alone;
+	}
 }
 
 int bench_run(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
@@ -225,7 +294,7 @@ int bench_run(const struct bench_op *ops, size_t n, const struct bench_plan *pla
 	int ret = tracks ? 0 : -ENOMEM;
 	uint64_t began;
 
-	bench_clock_cost();
+	bench_clock_cost(); /* and the tick: before anything is timed */
 	for (size_t i = 0; i < n && ret == 0; i++)
 		ret = make_room(&tracks[i], plan->reps ? plan->reps : BENCH_MAX_REPS);
 	began = bench_now();

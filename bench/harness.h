@@ -19,6 +19,9 @@ uint64_t bench_now(void);
 /* Nanoseconds between two calls of bench_now() in a row, median. Measured at its first call. */
 double bench_clock_cost(void);
 
+/* Nanoseconds from one value of the clock to its next; 1: finer than 5. Measured at its first call. */
+double bench_clock_tick(void);
+
 struct bench_stats {
 	double median, p99, min, max; /* nanoseconds for one operation */
 	size_t samples;               /* how many times were taken */
@@ -49,7 +52,7 @@ struct bench_plan {
 #define BENCH_MAX_REPS 10000 /* even where more would fit */
 
 struct bench_result {
-	struct bench_stats alone; /* of one run by itself, after @before */
+	struct bench_stats alone; /* of one run by itself, after @before; median: between ticks */
 	struct bench_stats row;   /* of the mean of @calls runs in a row; no samples: single */
 	unsigned calls;           /* 1: a row would be too long, its times are those of @alone */
 };
@@ -65,7 +68,8 @@ unsigned bench_row_calls(double ns);
  *
  * Each is timed in two ways, because what only posts its work returns sooner than the next one can
  * do the same. In each round an operation makes a row, with @before once in front of all of it, and
- * then one run alone, with @before in front of it. The clock's cost is subtracted from both.
+ * then one run alone, with @before in front of it. The clock's cost is subtracted from both, and the
+ * median of those alone takes each time for one that is spread over the clock's tick.
  *
  * Returns 0, the first error of an operation, or -ENOMEM; then @out is not written.
  */

@@ -326,6 +326,12 @@ struct barway_map_options {
 };
 
 #define BARWAY_MAP_UNCACHED 1u /* make it anew, and undo it at unmap: the cache is not used */
+/*
+ * The range may begin before and end after its memory, as callers that round to 64 KiB have it. What
+ * the driver holds in one block with that memory is mapped along; the rest of the range is not: its
+ * pages fault, and copies there are refused where they lie before or after everything mapped.
+ */
+#define BARWAY_MAP_CLAMP 2u
 
 /**
  * barway_map() - make a range of GPU memory CPU-visible

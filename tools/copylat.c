@@ -39,16 +39,17 @@ static const char help[] =
 	"groups of columns, in microseconds:\n"
 	"  barway       barway_copy_to() or barway_copy_from(), until it RETURNED\n"
 	"  VISIBLE      barway_copy_to() and barway_flush(): running kernels see the data\n"
-	"  reference    plain loop over the mapping: memcpy and a store barrier; 16-byte\n"
-	"               streaming loads\n"
-	"  cuMemcpy     the same pageable memory as barway's\n"
+	"  reference    plain loop over the mapping: memcpy and a store barrier; a fence\n"
+	"               and 16-byte streaming loads\n"
+	"  cuMemcpy     the same pageable memory as barway's; to the GPU it, too, can\n"
+	"               return before the data has ARRIVED\n"
 	"  Async+sync   cuMemcpyAsync and cuStreamSynchronize, pinned memory\n"
 	"  cuMemcpy/barway  the one's median over the other's\n"
 	"\n"
 	"columns:\n"
-	"  alone        one call by itself, median. To the GPU a barway_flush() that is\n"
-	"               not timed goes before it, and RETURNED can be soon: the CPU has\n"
-	"               only posted the write.\n"
+	"  alone        one call by itself, median. To the GPU, what was written before\n"
+	"               has ARRIVED (a barway_flush() that is not timed), and RETURNED\n"
+	"               can be soon: the CPU has only posted the write.\n"
 	"  p99          99th percentile of such calls\n"
 	"  in a row     mean of calls right after one another, each of which waits for\n"
 	"               the one before; median over the rows. 64 calls and more for at\n"
@@ -147,6 +148,9 @@ static void print_machine(const struct copylat *l)
 	printf("; provider %s%s%s; kernels %s/%s; %s\n", l->path.provider,
 	       *l->path.route ? " by " : "", l->path.route, l->path.store_kernel,
 	       l->path.load_kernel, l->date);
+	if (bench_clock_tick() > 1)
+		printf("the clock ticks every %.0f ns: what is as short is an estimate\n",
+		       bench_clock_tick());
 	if (!l->soft && !l->copies.cuda)
 		printf("no cuMemcpy columns: %s\n", l->copies.no_cuda);
 }
@@ -176,7 +180,7 @@ enum {
 };
 
 #define ALONE_WIDTH 6
-#define ROW_WIDTH 8
+#define ROW_WIDTH 9
 
 static const struct {
 	const char *title;
@@ -498,6 +502,7 @@ static void json_copylat(const struct copylat *l)
 	json_number(&j, "max_bytes", l->max);
 	json_number(&j, "offset_bytes", l->offset);
 	json_us(&j, "clock_cost_us", bench_clock_cost());
+	json_us(&j, "clock_tick_us", bench_clock_tick());
 	json_number(&j, "map_bytes", COPIES_MAP_BYTES);
 	json_us(&j, "map_self_test_us", l->map.self_test_ns);
 	json_stats(&j, "map_first_time", &l->map.first);

@@ -115,6 +115,13 @@ static int print_providers(struct info *in, struct barway_device *dev)
 	return ret == -ENOENT ? 0 : ret;
 }
 
+/* What providers say without a device: why there may be no GPU. */
+static int print_machine(struct info *in)
+{
+	puts("\nthis machine, before a device is chosen");
+	return print_providers(in, NULL);
+}
+
 static void print_room(const char *label, uint64_t total, uint64_t free, const char *why_not)
 {
 	char a[32], b[32], text[160];
@@ -195,6 +202,8 @@ static int print_info(struct info *in)
 		fputs("\nno device: ", stdout);
 		text_wrap(stdout, in->no_device, 11, 2);
 		ret = print_providers(in, NULL);
+	} else if (ret == 0 && is_soft(in)) {
+		ret = print_machine(in);
 	}
 	if (ret == 0)
 		print_params(in);
@@ -219,12 +228,13 @@ static void json_amount(struct json *j, const char *key, uint64_t v)
 		json_uint(j, v);
 }
 
-static int json_providers(struct json *j, struct info *in, struct barway_device *dev)
+static int json_providers(struct json *j, struct info *in, const char *key,
+			  struct barway_device *dev)
 {
 	struct barway_provider_info p;
 	int ret;
 
-	json_key(j, "providers");
+	json_key(j, key);
 	json_array(j);
 	for (unsigned i = 0; (ret = next_provider(in, dev, i, &p)) == 0; i++) {
 		json_object(j);
@@ -274,7 +284,7 @@ static int json_device(struct json *j, struct info *in, int i)
 	json_amount(j, "bar1_used_bytes", bar1_known ? d.bar1_total - d.bar1_free : UINT64_MAX);
 	json_text(j, "store_kernel", d.store_kernel);
 	json_text(j, "load_kernel", d.load_kernel);
-	ret = json_providers(j, in, dev);
+	ret = json_providers(j, in, "providers", dev);
 	json_object_end(j);
 	return ret;
 }
@@ -324,8 +334,8 @@ static int json_info(struct info *in)
 	for (int i = in->first; i < in->first + in->count && ret == 0; i++)
 		ret = json_device(&j, in, i);
 	json_array_end(&j);
-	if (!in->count)
-		ret = json_providers(&j, in, NULL);
+	if (ret == 0)
+		ret = json_providers(&j, in, "machine_providers", NULL);
 	json_params(&j, in);
 	json_object_end(&j);
 	return ret;

@@ -274,6 +274,8 @@ int barway_provider_query(struct barway_context *handle, struct barway_device *d
 	bw_err_keep(&kept); /* a refusal is an answer */
 	i.score = p->score(d ? d->dev : NULL, &why);
 	bw_err_put_back(&kept);
+	if (i.score < 0)
+		i.score = -1;
 	if (!bw_list_has(ctx->providers, p->name)) {
 		i.score = -1;
 		bw_reason_set(&why, "not among the allowed providers (%s)", ctx->providers);

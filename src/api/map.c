@@ -18,14 +18,16 @@ static int read_options(struct bw_context *ctx, const struct barway_map_options 
 	ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_map_options, flags), options, "options");
 	if (ret)
 		return ret;
-	if (o.flags & ~BARWAY_MAP_UNCACHED)
-		return bw_err(EINVAL, "flags 0x%x: only BARWAY_MAP_UNCACHED is known", o.flags);
+	if (o.flags & ~(BARWAY_MAP_UNCACHED | BARWAY_MAP_CLAMP))
+		return bw_err(EINVAL, "flags 0x%x: only BARWAY_MAP_UNCACHED and BARWAY_MAP_CLAMP are known",
+			      o.flags);
 	if (o.reserved)
 		return bw_err(EINVAL, "the reserved field is not 0");
 	ret = bw_check_providers(o.providers);
 	if (o.providers)
 		policy->providers = o.providers;
 	policy->uncached = o.flags & BARWAY_MAP_UNCACHED;
+	policy->clamp = o.flags & BARWAY_MAP_CLAMP;
 	return ret;
 }
 
@@ -38,6 +40,17 @@ static int belongs(struct bw_context *ctx, const struct bw_window *win)
 				      "have: open it with other devices", win->pieces[i].seg.dev->ops->name,
 				      win->pieces[i].seg.dev->index);
 	return 0;
+}
+
+/* The part of the range that has pages: copies are kept in it. */
+static void limit_copies(struct bw_mapping *m)
+{
+	const struct bw_piece *first = &m->win->pieces[0];
+	const struct bw_piece *last = &m->win->pieces[m->win->npieces - 1];
+	uint64_t end = last->addr + last->bytes;
+
+	m->from = first->addr > m->addr ? first->addr - m->addr : 0;
+	m->to = end < m->addr + m->bytes ? end - m->addr : m->bytes;
 }
 
 static int map(struct bw_context *ctx, uint64_t addr, size_t bytes,
@@ -68,6 +81,7 @@ static int map(struct bw_context *ctx, uint64_t addr, size_t bytes,
 	m->load_name = kernels->load->name;
 	m->addr = addr;
 	m->ctx = ctx;
+	limit_copies(m);
 	pthread_mutex_lock(&ctx->lock);
 	m->next = ctx->mappings;
 	if (m->next)

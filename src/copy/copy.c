@@ -50,6 +50,9 @@ static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src
 
 		if (at >= to)
 			continue;
+		if (at < seg->base)
+			return bw_err(EFAULT, "0x%llx is not memory that the copy engine can reach",
+				      (unsigned long long)at);
 		n = (to < end ? to : end) - at;
 		ret = src ? seg->dev->ops->ce_copy_to(seg->dev, at, src, n) :
 			    seg->dev->ops->ce_copy_from(seg->dev, dst, at, n);
@@ -59,7 +62,8 @@ static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src
 		dst = dst ? dst + n : NULL;
 		at += n;
 	}
-	return 0;
+	return at < end ? bw_err(EFAULT, "0x%llx is not memory that the copy engine can reach",
+				 (unsigned long long)at) : 0;
 }
 
 static int ce_to(struct bw_mapping *m, size_t offset, const void *src, size_t bytes)
@@ -107,15 +111,14 @@ static void read_back(const unsigned char *p)
 void bw_copy_flush(struct bw_mapping *m)
 {
 	const struct bw_window *win = m->win;
-	const unsigned char *at = win->cpu;
 	const struct bw_device *last = NULL;
 
 	bw_fence_mixed();
 	for (unsigned i = 0; i < win->npieces; i++) {
 		const struct bw_piece *piece = &win->pieces[i];
+		const unsigned char *at = win->cpu + (piece->addr - win->addr);
 
 		if (piece->seg.dev != last && at < m->ptr + m->bytes && at + piece->bytes > m->ptr)
 			read_back((last = piece->seg.dev, at));
-		at += piece->bytes;
 	}
 }

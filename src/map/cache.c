@@ -80,7 +80,7 @@ static struct bw_window **bucket(uint64_t id)
 
 static void hash_add(struct bw_window *win)
 {
-	struct bw_window **b = bucket(win->pieces[0].seg.id);
+	struct bw_window **b = bucket(win->segs[0].id);
 
 	win->hash_next = *b;
 	*b = win;
@@ -88,7 +88,7 @@ static void hash_add(struct bw_window *win)
 
 static void hash_remove(struct bw_window *win)
 {
-	struct bw_window **at = bucket(win->pieces[0].seg.id);
+	struct bw_window **at = bucket(win->segs[0].id);
 
 	while (*at != win)
 		at = &(*at)->hash_next;
@@ -249,14 +249,27 @@ static void use(struct bw_window *win)
 	}
 }
 
+/* Does the window serve the request? Its pages may hold more than the segments do. */
+static bool serves(const struct bw_window *w, uint64_t addr, size_t bytes, bool clamp)
+{
+	const struct bw_segment *first = &w->segs[0], *last = &w->segs[w->nsegs - 1];
+	uint64_t end = addr + bytes;
+
+	if (w->clamped || clamp) /* only the same one again */
+		return w->clamped && clamp && (addr & ~(BW_PAGE - 1)) == w->addr &&
+		       end <= w->addr + w->bytes && end + BW_PAGE > w->addr + w->bytes;
+	return addr >= w->addr && end <= w->addr + w->bytes && addr >= first->base &&
+	       end <= last->base + last->bytes;
+}
+
 static struct bw_window *find(uint64_t id, uint64_t addr, size_t bytes,
 			      const struct bw_map_policy *policy)
 {
 	for (struct bw_window *w = *bucket(id); w; w = w->hash_next)
-		if (w->pieces[0].seg.id == id && !w->uncached && !w->revoked && addr >= w->addr &&
-		    addr - w->addr <= w->bytes && bytes <= w->bytes - (addr - w->addr) &&
+		if (w->segs[0].id == id && !w->uncached && !w->revoked &&
+		    serves(w, addr, bytes, policy->clamp) &&
 		    bw_list_has(policy->providers, w->provider->name) &&
-		    (w->nsegs == 1 || fresh(w, addr, bytes))) /* the one is the @id just asked for */
+		    (w->nsegs == 1 || fresh(w, addr, bytes))) /* the one is the @id just asked */
 			return w;
 	return NULL;
 }

@@ -82,29 +82,54 @@ static int add_segment(struct bw_window *win, const struct bw_segment *seg)
 	return 0;
 }
 
+/* Where a piece of a segment may reach to: with BARWAY_MAP_CLAMP the driver's whole block. */
+static uint64_t low_end(const struct bw_window *win, const struct bw_segment *seg)
+{
+	return win->clamped && seg->map_bytes ? seg->map_base : seg->base;
+}
+
+static uint64_t high_end(const struct bw_window *win, const struct bw_segment *seg)
+{
+	return win->clamped && seg->map_bytes ? seg->map_base + seg->map_bytes :
+						seg->base + seg->bytes;
+}
+
+static int check_segment(const struct bw_segment *seg, uint64_t at)
+{
+	if (!seg->dev || seg->kind == BW_MEM_PINNED || seg->kind == BW_MEM_MANAGED)
+		return bw_err(ENOTSUP, "0x%llx is %s: %s", (unsigned long long)at,
+			      bw_mem_kind_name(seg->kind), bw_instead_of(seg->kind));
+	if (at < seg->base || at - seg->base >= seg->bytes)
+		return bw_err(EFAULT, "0x%llx: the driver says that it lies in 0x%llx + 0x%llx: it does not",
+			      (unsigned long long)at, (unsigned long long)seg->base,
+			      (unsigned long long)seg->bytes);
+	return 0;
+}
+
 static int resolve_segments(struct bw_window *win, uint64_t addr, uint64_t bytes)
 {
+	enum { STEP = 512 }; /* allocations begin at multiples of it (seen: CUDA, driver 580) */
+
 	for (uint64_t at = addr; at < addr + bytes;) {
 		struct bw_segment seg;
 		int ret = bw_device_resolve(at, &seg);
 
 		if (ret)
 			return ret;
+		if (seg.kind == BW_MEM_HOST && win->clamped) {
+			at = (at + STEP) & ~(uint64_t)(STEP - 1);
+			continue;
+		}
 		if (seg.kind == BW_MEM_HOST)
 			return no_memory_here(at, addr, bytes);
-		if (!seg.dev || seg.kind == BW_MEM_PINNED || seg.kind == BW_MEM_MANAGED)
-			return bw_err(ENOTSUP, "0x%llx is %s: %s", (unsigned long long)at,
-				      bw_mem_kind_name(seg.kind), bw_instead_of(seg.kind));
-		if (at < seg.base || at - seg.base >= seg.bytes)
-			return bw_err(EFAULT, "0x%llx: the driver says that it lies in 0x%llx + 0x%llx, which "
-				      "it does not", (unsigned long long)at, (unsigned long long)seg.base,
-				      (unsigned long long)seg.bytes);
-		ret = add_segment(win, &seg);
+		ret = check_segment(&seg, at);
+		if (!ret)
+			ret = add_segment(win, &seg);
 		if (ret)
 			return ret;
-		at = seg.base + seg.bytes;
+		at = high_end(win, &seg);
 	}
-	return 0;
+	return win->nsegs ? 0 : no_memory_here(addr, addr, bytes);
 }
 
 /* Pieces are the segments rounded to pages; of several that share a page the first one has it. */
@@ -117,12 +142,16 @@ static int cut_pieces(struct bw_window *win)
 		return bw_err(ENOMEM, "no memory for %u pieces", win->nsegs);
 	for (unsigned i = 0; i < win->nsegs && at < end; i++) {
 		const struct bw_segment *seg = &win->segs[i];
-		uint64_t to = (seg->base + seg->bytes + BW_PAGE - 1) & ~(BW_PAGE - 1);
+		uint64_t from = low_end(win, seg) & ~(BW_PAGE - 1);
+		uint64_t to = (high_end(win, seg) + BW_PAGE - 1) & ~(BW_PAGE - 1);
 
+		from = from > at ? from : at;
 		to = to < end ? to : end;
-		if (to <= at)
+		if (to <= from)
 			continue;
-		win->pieces[win->npieces++] = (struct bw_piece){ .seg = *seg, .addr = at, .bytes = to - at };
+		win->pieces[win->npieces++] = (struct bw_piece){
+			.seg = *seg, .addr = from, .bytes = to - from,
+		};
 		at = to;
 	}
 	return 0;
@@ -139,7 +168,7 @@ static int score_window(const struct bw_map_provider *p, const struct bw_window 
 		if (!i || win->pieces[i].seg.dev != win->pieces[i - 1].seg.dev) {
 			score = p->score(win->pieces[i].seg.dev, why);
 			if (score < 0)
-				return -1;
+				return score;
 			lowest = !i || score < lowest ? score : lowest;
 		}
 		if (p->accepts(&win->pieces[i].seg, why))
@@ -162,12 +191,10 @@ static void unmap_pieces(struct bw_window *win, unsigned n)
 
 static int map_pieces(struct bw_window *win)
 {
-	unsigned char *at = win->cpu;
-
 	for (unsigned i = 0; i < win->npieces; i++) {
 		struct bw_piece *piece = &win->pieces[i];
 		enum bw_caching caching = BW_WC;
-		int ret = win->provider->map(piece, at, &caching);
+		int ret = win->provider->map(piece, win->cpu + (piece->addr - win->addr), &caching);
 
 		if (ret) {
 			if (i)
@@ -176,7 +203,6 @@ static int map_pieces(struct bw_window *win)
 			return ret;
 		}
 		win->caching = i && caching != win->caching ? BW_UNCACHED : caching;
-		at += piece->bytes;
 	}
 	/* a child may not touch them, a core dump must not read the GPU, and a debugger had better
 	 * not: some drivers crash when ptrace does */
@@ -241,7 +267,7 @@ static void report_fallback(const struct bw_map_policy *policy, const char *take
 static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy)
 {
 	enum { MAX = 8 };
-	int score[MAX], best, ret = 0, tried = 0;
+	int score[MAX], best, ret = 0, tried = 0, refusal = -ENOTSUP;
 	struct verdict refused = { .used = 0 };
 	struct bw_reason why[MAX];
 
@@ -253,6 +279,8 @@ static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy
 			score[i] = score_window(bw_map_providers[i], win, &why[i]);
 		if (score[i] < 0)
 			judge(&refused, bw_map_providers[i]->name, why[i].text);
+		if (score[i] == -EACCES)
+			refusal = -EACCES;
 	}
 	for (;;) {
 		best = -1;
@@ -277,7 +305,7 @@ static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy
 	}
 	if (tried == 1)
 		return ret; /* its own sentence says it best */
-	return bw_err(tried ? -ret : ENOTSUP, "no provider takes it: %s", refused.text);
+	return bw_err(tried ? -ret : -refusal, "no provider takes it: %s", refused.text);
 }
 
 /* ---- windows ---------------------------------------------------------------------------------- */
@@ -314,6 +342,7 @@ int bw_window_new(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 		return bw_err(ENOMEM, "no memory");
 	win->addr = addr & ~(BW_PAGE - 1);
 	win->bytes = end - win->addr;
+	win->clamped = policy->clamp;
 	ret = resolve_segments(win, addr, bytes);
 	if (!ret)
 		ret = cut_pieces(win);

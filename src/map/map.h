@@ -39,9 +39,10 @@ struct bw_map_provider {
 	bool keeps_alive; /* memory freed under a mapping stays alive; else the mapping is revoked */
 
 	/*
-	 * How eager for this device; negative: refuses. @why is set either way. @dev NULL: what can be
-	 * said without initialising anything. Cheap enough for each new window (results that cost a
-	 * system call are kept); does not include the self-test.
+	 * How eager for this device; negative: refuses, with -EACCES where this process may not open
+	 * what it takes, else -1. @why is set either way. @dev NULL: what can be said without
+	 * initialising anything. Cheap enough for each new window (results that cost a system call are
+	 * kept); does not include the self-test.
 	 */
 	int (*score)(struct bw_device *dev, struct bw_reason *why);
 
@@ -80,6 +81,7 @@ struct bw_window {
 	struct bw_piece *pieces;
 	struct bw_segment *segs; /* every allocation in it, also those that share a page with another */
 	struct bw_reason reason; /* why this provider */
+	bool clamped;            /* may have holes, and pages beside the segments */
 	bool revoked;            /* its pages were taken away (barway_release_all) */
 
 	/* the cache's, under its lock */
@@ -94,10 +96,11 @@ struct bw_window {
 struct bw_mapping {
 	struct bw_slot slot;
 	unsigned char *ptr;
-	size_t bytes;
+	size_t from, to; /* offsets between which copies may go: 0 and the size unless it was clamped */
 	bw_store_fn *store;
 	bw_load_fn *load;
 	/* cold */
+	size_t bytes;
 	struct bw_window *win;
 	uint64_t addr;
 	struct bw_context *ctx;
@@ -111,6 +114,7 @@ struct bw_map_policy {
 	const char *providers; /* allowed, NULL or "": all */
 	uint32_t fallback;     /* enum barway_fallback */
 	bool uncached;
+	bool clamp; /* the range may be larger than its memory */
 };
 
 /*

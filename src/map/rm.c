@@ -48,7 +48,7 @@ static int score_machine(struct bw_reason *why)
 static int rm_score(struct bw_device *dev, struct bw_reason *why)
 {
 	struct rm_gpu *gpu;
-	int score;
+	int score, ret;
 
 	if (!dev)
 		return score_machine(why);
@@ -60,14 +60,15 @@ static int rm_score(struct bw_device *dev, struct bw_reason *why)
 		bw_reason_set(why, "CUDA does not say where the GPU sits on the PCI bus");
 		return -1;
 	}
-	gpu = rm_gpu(dev);
+	gpu = rm_gpu(dev, &ret);
 	if (gpu) {
 		*why = gpu->why;
 		return gpu->score;
 	}
-	if (!rm_platform(why, &score)) /* knows better where it refuses */
-		bw_reason_set(why, "%s", bw_err_text());
-	return -1;
+	if (rm_platform(why, &score)) /* knows better where it refuses */
+		return -1;
+	bw_reason_set(why, "%s", bw_err_text());
+	return ret == -EACCES ? ret : -1;
 }
 
 static int rm_accepts(const struct bw_segment *seg, struct bw_reason *why)
@@ -124,13 +125,13 @@ static int map_parts(struct rm_piece *p, const struct rm_found *found, unsigned 
 
 static int rm_map(struct bw_piece *piece, void *at, enum bw_caching *caching)
 {
-	struct rm_gpu *gpu = rm_gpu(piece->seg.dev);
-	struct rm_found *found;
 	struct rm_piece *p = NULL;
+	struct rm_found *found;
 	int ret;
+	struct rm_gpu *gpu = rm_gpu(piece->seg.dev, &ret);
 
 	if (!gpu)
-		return bw_err_prefix(-ENODEV, "map");
+		return bw_err_prefix(ret, "map");
 	found = bw_alloc(sizeof(*found));
 	if (!found)
 		return bw_err(ENOMEM, "map: no memory");
@@ -169,7 +170,8 @@ static void rm_unmap(struct bw_piece *piece)
 
 static int rm_provider_bar1(struct bw_device *dev, uint64_t *total, uint64_t *avail)
 {
-	struct rm_gpu *gpu = dev->ops == &bw_cuda_ops && dev->has_pci ? rm_gpu(dev) : NULL;
+	int ret;
+	struct rm_gpu *gpu = dev->ops == &bw_cuda_ops && dev->has_pci ? rm_gpu(dev, &ret) : NULL;
 
 	return gpu ? rm_bar1(gpu, total, avail) : -ENODATA;
 }

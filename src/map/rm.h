@@ -29,8 +29,9 @@ struct rm_gpu {
 /* -EACCES, -ENODEV, -EMFILE...: the control file and our root client. */
 int rm_open(void);
 void rm_release(bool forget);
-/* The GPU of a device, checked and scored. NULL with bw_err() set: cannot be talked to. */
-struct rm_gpu *rm_gpu(struct bw_device *dev);
+/* The GPU of a device, checked and scored. NULL with bw_err() set and -errno in @ret: cannot be
+ * talked to. */
+struct rm_gpu *rm_gpu(struct bw_device *dev, int *ret);
 
 /* libcuda's client as the self-test of this device saw it; the first one to ask sets it. */
 bool rm_same_cuda_client(struct rm_gpu *gpu, uint32_t client);

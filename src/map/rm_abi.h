@@ -43,6 +43,7 @@ enum { /* controls */
 	RM_CTRL_IMPORT_OBJECT_FROM_FD = 0x3d06,
 	RM_CTRL_GPU_GET_ID_INFO_V2 = 0x205,
 	RM_CTRL_GET_SURFACE_INFO = 0x410110,
+	RM_CTRL_GPU_GET_GID_INFO = 0x2080014a,
 	RM_CTRL_FB_GET_INFO_V2 = 0x20801303,
 	RM_CTRL_GET_VIRTUALIZATION_MODE = 0x800289,  /* on the device */
 	RM_CTRL_CONF_COMPUTE_CAPABILITIES = 0xcb330101,
@@ -54,12 +55,18 @@ enum { /* status */
 	RM_INSUFFICIENT_RESOURCES = 0x1a,
 	RM_INSUFFICIENT_PERMISSIONS = 0x1b,
 	RM_INVALID_ARGUMENT = 0x1f,
+	RM_INVALID_BASE = 0x20,
 	RM_INVALID_CLIENT = 0x23,
+	RM_INVALID_FLAGS = 0x29,
+	RM_INVALID_LIMIT = 0x2e,
 	RM_INVALID_OBJECT_HANDLE = 0x33,
+	RM_INVALID_OBJECT_PARENT = 0x36,
 	RM_INVALID_PARAM_STRUCT = 0x3a,
 	RM_NO_MEMORY = 0x51,
 	RM_NOT_SUPPORTED = 0x56,
 	RM_OBJECT_NOT_FOUND = 0x57,
+	RM_PROTECTION_FAULT = 0x5f,
+	RM_STATE_IN_USE = 0x63,
 };
 
 #define RM_LAYOUT(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
@@ -149,6 +156,13 @@ struct rm_id_info { /* GPU_GET_ID_INFO_V2 */
 	int32_t numa;
 };
 RM_LAYOUT(rm_id_info, 32);
+
+struct rm_gid { /* GPU_GET_GID_INFO */
+	uint32_t index, flags, bytes;
+	uint8_t data[256];
+};
+RM_LAYOUT(rm_gid, 268);
+enum { RM_GID_BINARY = 2 };
 
 struct rm_handle_info {
 	uint32_t object, index; /* 2: the class */

@@ -64,12 +64,18 @@ const char *rm_status_name(uint32_t status)
 	case RM_INSUFFICIENT_RESOURCES: return "insufficient resources";
 	case RM_INSUFFICIENT_PERMISSIONS: return "insufficient permissions";
 	case RM_INVALID_ARGUMENT: return "invalid argument";
+	case RM_INVALID_BASE: return "invalid base";
 	case RM_INVALID_CLIENT: return "not this process's client";
+	case RM_INVALID_FLAGS: return "invalid flags";
+	case RM_INVALID_LIMIT: return "invalid limit";
 	case RM_INVALID_OBJECT_HANDLE: return "invalid object";
+	case RM_INVALID_OBJECT_PARENT: return "invalid parent";
 	case RM_INVALID_PARAM_STRUCT: return "invalid parameter structure";
 	case RM_NO_MEMORY: return "no memory";
 	case RM_NOT_SUPPORTED: return "not supported";
 	case RM_OBJECT_NOT_FOUND: return "object not found";
+	case RM_PROTECTION_FAULT: return "protection fault";
+	case RM_STATE_IN_USE: return "in use";
 	}
 	return "refused";
 }
@@ -81,8 +87,6 @@ int rm_status_errno(uint32_t status)
 	case RM_NO_MEMORY: return ENOMEM;
 	case RM_INSUFFICIENT_PERMISSIONS: return EACCES;
 	case RM_NOT_SUPPORTED: return ENOTSUP;
-	case RM_INVALID_OBJECT_HANDLE:
-	case RM_OBJECT_NOT_FOUND: return ESTALE;
 	case RM_GPU_IS_LOST: return ENODEV;
 	}
 	return EIO;
@@ -278,7 +282,7 @@ static bool conf_compute(void)
 static uint32_t virtualization_mode(struct rm_gpu *gpu)
 {
 	/* mode, isGridBuild; 570 and newer append fields */
-	static const uint32_t sizes[] = { 8, 12, 16, 20, 24 };
+	static const uint32_t sizes[] = { 8, 12, 16, 20, 24, 4 };
 	uint32_t params[8];
 
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -366,6 +370,28 @@ static int examine(struct rm_gpu *gpu)
 	return 0;
 }
 
+/*
+ * Is the subdevice the GPU that CUDA means? RM dups the memory of one GPU under a device of another,
+ * and maps it there, without a word.
+ */
+static int check_uuid(struct rm_gpu *gpu)
+{
+	struct rm_gid gid = { .flags = RM_GID_BINARY };
+	char text[48];
+	int n, ret = rm_control(gpu, gpu->subdevice, RM_CTRL_GPU_GET_GID_INFO, &gid, sizeof(gid));
+
+	if (ret)
+		return ret;
+	n = snprintf(text, sizeof(text), "GPU-");
+	for (int i = 0; i < 16; i++)
+		n += snprintf(text + n, sizeof(text) - (size_t)n,
+			      i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", gid.data[i]);
+	if (gid.bytes != 16 || strcmp(text, gpu->dev->uuid) != 0)
+		return bw_err(EIO, "open GPU %d: the NVIDIA driver says that it is %s, CUDA says %s: not "
+			      "used", gpu->dev->index, text, gpu->dev->uuid);
+	return 0;
+}
+
 static int start_gpu(struct rm_gpu *gpu)
 {
 	const struct rm_card *card = find_card(gpu->dev);
@@ -395,32 +421,33 @@ static int start_gpu(struct rm_gpu *gpu)
 		return ret;
 	sp.instance = id.subdevice;
 	ret = alloc(gpu->device, RM_CLASS_SUBDEVICE, &sp, &gpu->subdevice);
-	if (ret)
-		return ret;
-	return examine(gpu);
+	if (!ret)
+		ret = check_uuid(gpu);
+	return ret ? ret : examine(gpu);
 }
 
-struct rm_gpu *rm_gpu(struct bw_device *dev)
+struct rm_gpu *rm_gpu(struct bw_device *dev, int *ret)
 {
 	struct rm_gpu *gpu;
-	int ret;
 
 	pthread_mutex_lock(&lock);
 	for (gpu = gpus; gpu && gpu->dev != dev; gpu = gpu->next)
 		;
+	*ret = 0;
 	if (gpu)
 		goto out;
-	if (open_locked())
+	*ret = open_locked();
+	if (*ret)
 		goto out;
 	gpu = bw_alloc(sizeof(*gpu));
 	if (!gpu) {
-		bw_err(ENOMEM, "open GPU %d: no memory", dev->index);
+		*ret = bw_err(ENOMEM, "open GPU %d: no memory", dev->index);
 		goto out;
 	}
 	gpu->dev = dev;
 	gpu->fd = -1;
-	ret = start_gpu(gpu);
-	if (ret) {
+	*ret = start_gpu(gpu);
+	if (*ret) {
 		if (gpu->device)
 			free_object(root, gpu->device);
 		if (gpu->fd >= 0)
@@ -463,6 +490,10 @@ int rm_dup(struct rm_gpu *gpu, uint32_t src_client, uint32_t src_object, uint32_
 
 	if (ret)
 		return bw_err(-ret, "dup memory object 0x%x: %s", src_object, strerror(-ret));
+	if (d.status == RM_OBJECT_NOT_FOUND || d.status == RM_INVALID_OBJECT_HANDLE)
+		return bw_err(EFAULT, "dup memory object 0x%x: the NVIDIA driver answers 0x%x (%s): the "
+			      "memory was freed meanwhile", src_object, d.status,
+			      rm_status_name(d.status));
 	if (d.status)
 		return refused("dup a memory object", d.status);
 	if (!d.object) /* RM can answer OK without an object */

@@ -95,6 +95,7 @@ static void clock_is_sane(void)
 	CHECK(bench_now() >= a);
 	CHECK(bench_clock_cost() >= 0);
 	CHECK(bench_clock_cost() < 1e5);
+	CHECK(bench_clock_tick() >= 1 && bench_clock_tick() < 1000);
 }
 
 static void interleaves(void)

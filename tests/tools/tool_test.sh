@@ -173,7 +173,9 @@ info_soft()
 		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
 		has out 'device 0: ' && has out 'BAR1 aperture' && has out 'NUMA node' &&
 		has out 'CPU kernels' && has out '  providers' && has out '    soft ' &&
-		has out 'refuses' && has out 'devices           soft (environment; default: auto)'
+		has out 'refuses' && has out 'this machine, before a device is chosen' &&
+		[ "$(grep -c '^  providers$' "$tmp/out")" = 2 ] &&
+		has out 'devices           soft (environment; default: auto)'
 }
 check 'info on the soft GPU' info_soft
 
@@ -219,9 +221,24 @@ info_no_device()
 	result=$?
 	BARWAY_DEVICES=soft
 	unset BARWAY_LIBCUDA
-	[ $result = 0 ] && [ "$human" = 1 ] && [ "$code" = 1 ] && has out '"no_device_reason": "'
+	[ $result = 0 ] && [ "$human" = 1 ] && [ "$code" = 1 ] && has out '"no_device_reason": "' &&
+		has out '"machine_providers": ['
 }
 check 'info: no device' info_no_device
+
+info_without_gpu()
+{
+	[ ! -e /dev/nvidiactl ] || return 0
+	BARWAY_DEVICES=auto BARWAY_LIBCUDA=libnot-there.so.9
+	export BARWAY_DEVICES BARWAY_LIBCUDA
+	run info
+	BARWAY_DEVICES=soft
+	unset BARWAY_LIBCUDA
+	[ "$code" = 0 ] && lines err 1 && has err 'no GPU: ' && has err libnot-there.so.9 &&
+		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
+		sed -n '/^this machine/,/^$/p' "$tmp/out" | grep -q '/dev/nvidiactl: '
+}
+check 'info: the soft GPU took the place of one' info_without_gpu
 
 # ---- copylat ------------------------------------------------------------------------------
 
@@ -233,10 +250,22 @@ copylat_soft()
 		sed -n 2p "$tmp/out" |
 		grep -q '^barway .* copylat: .*; provider soft.*; kernels .*/.*; 20' &&
 		has out 'map 64 KiB: first time ' && has out 'barway_flush(): ' &&
-		! has out cuMemcpy && ! has out ratio &&
+		! has out cuMemcpy && ! has out 'slower than' && has out 'in a row' &&
+		[ -z "$(awk 'NR > 2 && length($0) > 130' "$tmp/out")" ] &&
 		[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" = 26 ]
 }
 check 'copylat on the soft GPU' copylat_soft
+
+copylat_pinned()
+{
+	command -v taskset >/dev/null 2>&1 || return 0
+	cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
+	MESON_EXE_WRAPPER="taskset -c $cpu $MESON_EXE_WRAPPER"
+	run copylat -s 1 -r 2
+	MESON_EXE_WRAPPER=${MESON_EXE_WRAPPER#taskset -c "$cpu" }
+	[ "$code" = 0 ] && has out ", pinned to CPU $cpu; provider soft"
+}
+check 'copylat pinned to one CPU' copylat_pinned
 
 copylat_one_way() # DIRECTION TITLE OTHER-TITLE
 {
@@ -302,24 +331,29 @@ devices.name devices.pci devices.uuid devices.driver devices.numa_node devices.n
 devices.memory_total_bytes devices.memory_free_bytes devices.bar1_total_bytes
 devices.bar1_free_bytes devices.bar1_used_bytes devices.store_kernel devices.load_kernel
 devices.providers.name devices.providers.score devices.providers.refuses devices.providers.reason
-devices.providers.keeps_alive parameters.name parameters.value parameters.default
+devices.providers.keeps_alive machine_providers.name machine_providers.score
+machine_providers.refuses machine_providers.reason machine_providers.keeps_alive parameters.name parameters.value parameters.default
 parameters.source parameters.help'
-stats='median_us p99_us min_us max_us samples batch'
+stats='median_us p99_us min_us max_us samples'
+row='median_us p99_us min_us samples calls'
 copylat_keys='schema=barway-copylat-1 version soft=True note date device.kind device.name device.pci
-device.uuid device.driver device.near_cpus cpu path.provider path.route path.caching
-path.store_kernel path.load_kernel path.reason reference_to reference_from no_cumemcpy_reason max_bytes=1024
-offset_bytes=3 clock_cost_us map_bytes=65536 map_self_test_us results.direction
-results.size_bytes results.verified mismatches=0'
+device.uuid device.driver device.near_cpus cpu pinned_cpu path.provider path.route path.caching
+path.store_kernel path.load_kernel path.reason reference_to reference_from no_cumemcpy_reason
+max_bytes=1024 offset_bytes=3 clock_cost_us clock_tick_us map_bytes=65536 map_self_test_us
+results.direction results.size_bytes results.verified slower_than_reference=None mismatches=0'
 for s in $stats; do
-	copylat_keys="$copylat_keys map_first_time.$s map_from_cache.$s flush.$s"
-	copylat_keys="$copylat_keys results.barway.$s results.reference.$s"
+	copylat_keys="$copylat_keys map_first_time.$s map_from_cache.$s flush.alone.$s"
+	copylat_keys="$copylat_keys results.barway.alone.$s results.reference.alone.$s"
+done
+for s in $row; do
+	copylat_keys="$copylat_keys flush.row.$s results.barway.row.$s results.reference.row.$s"
 done
 
 if command -v python3 >/dev/null 2>&1; then
 	check 'JSON of info' json 0 "$info_keys" info --json
 	check 'JSON of info, all parameters' json 0 "$info_keys" info --json --params -d 0
 	check 'JSON of copylat' json 0 "$copylat_keys" copylat --json -s 1K -o 3 -r 3
-	check 'JSON of copylat, VISIBLE' json 0 "results.barway_visible.median_us" \
+	check 'JSON of copylat, VISIBLE' json 0 "results.barway_visible.alone.median_us results.barway_visible.row.calls" \
 		copylat --json -s 64 -r 3 --direction to
 else
 	skip 'JSON' 'python3 is not there'
