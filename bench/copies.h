@@ -73,8 +73,9 @@ struct copies_result {
 };
 
 /*
- * Measures one size, then checks each method. Before each copy to the GPU alone and before each row
- * of them the last one has ARRIVED, which is not timed. Fails where a copy failed, not on a mismatch.
+ * Measures one size, then checks each method. Before each copy to the GPU alone and before each
+ * row of them the last one has ARRIVED, which is not timed. Fails where a copy failed, not on
+ * a mismatch.
  */
 int copies_measure(struct copies *c, enum copies_direction dir, size_t bytes,
 		   const struct bench_plan *plan, struct copies_result *out);

@@ -26,9 +26,9 @@ void bench_cuda_close(struct bench_cuda *cuda);
 void *bench_cuda_pinned(struct bench_cuda *cuda);
 
 /*
- * cuMemcpyHtoD and cuMemcpyDtoH with any host memory. 0 or -EIO. To the GPU it can return before the
- * data has ARRIVED: it has been copied to memory of the driver's, from where the copy engine takes it
- * (CUDA Driver API, "API synchronization behavior").
+ * cuMemcpyHtoD and cuMemcpyDtoH with any host memory. 0 or -EIO. To the GPU it can return before
+ * the data has ARRIVED: it has been copied to memory of the driver's, from where the copy engine
+ * takes it (CUDA Driver API, "API synchronization behavior").
  */
 int bench_cuda_to(struct bench_cuda *cuda, uint64_t addr, const void *src, size_t n);
 int bench_cuda_from(struct bench_cuda *cuda, void *dst, uint64_t addr, size_t n);

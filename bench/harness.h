@@ -19,7 +19,7 @@ uint64_t bench_now(void);
 /* Nanoseconds between two calls of bench_now() in a row, median. Measured at its first call. */
 double bench_clock_cost(void);
 
-/* Nanoseconds from one value of the clock to its next; 1: finer than 5. Measured at its first call. */
+/* Nanoseconds from one value of the clock to the next; 1: finer than 5. Measured at first call. */
 double bench_clock_tick(void);
 
 struct bench_stats {
@@ -68,8 +68,8 @@ unsigned bench_row_calls(double ns);
  *
  * Each is timed in two ways, because what only posts its work returns sooner than the next one can
  * do the same. In each round an operation makes a row, with @before once in front of all of it, and
- * then one run alone, with @before in front of it. The clock's cost is subtracted from both, and the
- * median of those alone takes each time for one that is spread over the clock's tick.
+ * then one run alone, with @before in front of it. The clock's cost is subtracted from both, and
+ * the median of those alone takes each time for one that is spread over the clock's tick.
  *
  * Returns 0, the first error of an operation, or -ENOMEM; then @out is not written.
  */

@@ -273,6 +273,15 @@ static const char *ratio_text(double v, char *buf, size_t n)
 	return buf;
 }
 
+static void print_ratios(const struct copies_result *r)
+{
+	char a[32], b[32];
+
+	ratio_text(over_alone(r, COPIES_CUMEMCPY, COPIES_BARWAY), a, sizeof(a));
+	ratio_text(over_row(r, COPIES_CUMEMCPY, COPIES_BARWAY), b, sizeof(b));
+	print_values(RATIO, RATIO_COLUMNS, a, "", b);
+}
+
 static void print_row(const struct copies_result *r)
 {
 	char a[32], b[32], c[32];
@@ -286,10 +295,7 @@ static void print_row(const struct copies_result *r)
 				     text_us(r->times[m].row.median, c, sizeof(c)));
 	}
 	if (r->has[COPIES_CUMEMCPY])
-		print_values(RATIO, RATIO_COLUMNS,
-			     ratio_text(over_alone(r, COPIES_CUMEMCPY, COPIES_BARWAY), a, sizeof(a)),
-			     "",
-			     ratio_text(over_row(r, COPIES_CUMEMCPY, COPIES_BARWAY), c, sizeof(c)));
+		print_ratios(r);
 	puts("");
 	fflush(stdout);
 }

@@ -12,6 +12,7 @@
 #include "core/err.h"
 #include "map/map.h"
 #include "mmio/fence.h"
+#include "mmio/pieces.h"
 
 struct bw_copy_method {
 	const char *name; /* "cpu", "ce" */
@@ -25,10 +26,14 @@ struct bw_copy_method {
 extern const struct bw_copy_method *const bw_copy_methods[];
 const struct bw_copy_method *bw_copy_method(uint32_t id);
 
-/* One CPU thread: no call but the kernel chosen when the mapping was made. */
+/*
+ * One CPU thread: no call but the kernel chosen when the mapping was made, and for a word, which is the
+ * same store in all of them, not even that.
+ */
 static inline void bw_copy_cpu_to(struct bw_mapping *m, size_t offset, const void *src, size_t n)
 {
-	m->store(m->ptr + offset, src, n);
+	if (!bw_store_word(m->ptr + offset, src, n))
+		m->store(m->ptr + offset, src, n);
 	bw_fence_publish();
 }
 

@@ -25,6 +25,7 @@
 #include "map/rm.h"
 
 #define CONTROL_FILE "/dev/nvidiactl"
+#define BAR1_PAGE (2ull << 20) /* the largest of BAR1 */
 #define MAX_CARDS 32 /* NV_MAX_DEVICES of the driver's own list */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -297,12 +298,19 @@ static const unsigned known_majors[] = {
 	515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595,
 };
 
+static unsigned driver_major(char *version, size_t n)
+{
+	int open_modules;
+
+	return bw_nvidia_version(version, n, &open_modules) ? 0 :
+	       (unsigned)strtoul(version, NULL, 10);
+}
+
 int rm_platform(struct bw_reason *why, int *score)
 {
 	char version[64];
-	unsigned major = 0;
+	unsigned major;
 	bool known = false;
-	int open_modules;
 
 	*score = 100;
 	if (!access("/dev/dxg", F_OK) && access(CONTROL_FILE, F_OK)) {
@@ -315,8 +323,7 @@ int rm_platform(struct bw_reason *why, int *score)
 			      "the CPU can use as it is");
 		return -ENOTSUP;
 	}
-	if (!bw_nvidia_version(version, sizeof(version), &open_modules))
-		major = (unsigned)strtoul(version, NULL, 10);
+	major = driver_major(version, sizeof(version));
 	for (size_t i = 0; i < sizeof(known_majors) / sizeof(known_majors[0]); i++)
 		known = known || known_majors[i] == major;
 	if (major && major < 515) {
@@ -395,6 +402,7 @@ static int check_uuid(struct rm_gpu *gpu)
 static int start_gpu(struct rm_gpu *gpu)
 {
 	const struct rm_card *card = find_card(gpu->dev);
+	char version[64];
 	struct rm_id_info id = { 0 };
 	struct rm_device_params dp = { 0 };
 	struct rm_subdevice_params sp = { 0 };
@@ -408,6 +416,7 @@ static int start_gpu(struct rm_gpu *gpu)
 	gpu->bar1_address = card->fb_address;
 	gpu->bar1_bytes = card->fb_bytes;
 	gpu->client = root;
+	gpu->major = driver_major(version, sizeof(version));
 	gpu->fd = open_device_file(gpu->minor); /* before the device: RM looks for it */
 	if (gpu->fd < 0)
 		return gpu->fd;
@@ -557,9 +566,9 @@ static int bar1_full(struct rm_gpu *gpu, uint64_t needed)
 		return bw_err(ENOMEM, "map %llu bytes: the BAR1 aperture of GPU %d is full: unmap "
 			      "something, or barway_cache_flush()", (unsigned long long)needed,
 			      gpu->dev->index);
-	return bw_err(ENOMEM, "map: the BAR1 aperture of GPU %d is full: needed %llu bytes, free %llu of "
+	return bw_err(ENOMEM, "map: the BAR1 aperture of GPU %d is %s: needed %llu bytes, free %llu of "
 		      "%llu: unmap something, or turn on Resizable BAR in the firmware",
-		      gpu->dev->index, (unsigned long long)needed, (unsigned long long)avail,
+		      gpu->dev->index, avail < needed ? "full" : "in too small pieces", (unsigned long long)needed, (unsigned long long)avail,
 		      (unsigned long long)total);
 }
 
@@ -570,6 +579,11 @@ static int caching_of(struct rm_gpu *gpu, uint32_t flags, enum bw_caching *cachi
 		*caching = BW_WC;
 		return 0;
 	case RM_CACHING_CACHED:
+		if (gpu->major && gpu->major < 520 && !gpu->dev->coherent) {
+			*caching = BW_WC; /* always, and does not say so: the field is always 0 */
+			return 0;
+		}
+		/* fall through */
 	case RM_CACHING_DEFAULT:
 		if (gpu->dev->coherent) {
 			*caching = BW_CACHED;
@@ -598,9 +612,10 @@ int rm_map_part(struct rm_gpu *gpu, uint32_t object, uint64_t offset, size_t byt
 		close(m.fd);
 		if (ret)
 			return bw_err(-ret, "map memory object 0x%x: %s", object, strerror(-ret));
-		/* RM: 0x51 where BAR1 is used up, 0x1f where the request is larger than all of it */
-		if (m.status == RM_NO_MEMORY ||
-		    (m.status == RM_INVALID_ARGUMENT && bytes >= gpu->bar1_bytes))
+		/* RM: 0x51 where BAR1 is used up, 0x1f where the request, rounded to pages of up to
+		 * 2 MiB, is larger than all of it */
+		if (m.status == RM_NO_MEMORY || (m.status == RM_INVALID_ARGUMENT &&
+						 bytes + 2 * BAR1_PAGE > gpu->bar1_bytes))
 			return bar1_full(gpu, bytes);
 		return refused("map a memory object", m.status);
 	}

@@ -90,6 +90,24 @@ BW_WORD(2, bw_u16)
 BW_WORD(4, bw_u32)
 BW_WORD(8, bw_u64)
 
+/* The stores that must be one access: aligned and 8, 4, 2 or 1 byte long. false: it is none. */
+BW_INLINE bool bw_store_word(void *m, const void *h, size_t n)
+{
+	uintptr_t a = (uintptr_t)m;
+
+	if (n == 8 && !(a & 7))
+		bw_st8(m, h);
+	else if (n == 4 && !(a & 3))
+		bw_st4(m, h);
+	else if (n == 2 && !(a & 1))
+		bw_st2(m, h);
+	else if (n == 1)
+		bw_st1(m, h);
+	else
+		return false;
+	return true;
+}
+
 /* The loads that must be one access: aligned and 8, 4, 2 or 1 byte long. false: it is none. */
 BW_INLINE bool bw_load_word(const void *m, void *h, size_t n)
 {
