@@ -54,6 +54,10 @@ static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src
 			return bw_err(EFAULT, "0x%llx is not memory that the copy engine can reach",
 				      (unsigned long long)at);
 		n = (to < end ? to : end) - at;
+		/* the mapping keeps freed memory, the engine would go to what is at its address now */
+		if (seg->dev->ops->identity(at) != seg->id)
+			return bw_err(EFAULT, "0x%llx was freed: the copy engine cannot reach it any more, "
+				      "BARWAY_METHOD_CPU can", (unsigned long long)at);
 		ret = src ? seg->dev->ops->ce_copy_to(seg->dev, at, src, n) :
 			    seg->dev->ops->ce_copy_from(seg->dev, dst, at, n);
 		if (ret)

@@ -625,7 +625,8 @@ static void cuda_scratch_free(struct bw_device *dev, void *owner, uint64_t addr)
 {
 	struct bw_cuda_scope scope;
 
-	if (bw_cuda_enter(dev, owner, &scope))
+	/* twice, so that one call that failed does not lose the memory */
+	if (bw_cuda_enter(dev, owner, &scope) && bw_cuda_enter(dev, owner, &scope))
 		return;
 	cuda.mem_free(addr);
 	bw_cuda_leave(&scope);

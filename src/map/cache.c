@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "core/counters.h"
@@ -28,15 +29,47 @@ static pthread_t sweeper;
 static bool sweeping, parked;
 static uintptr_t generation; /* of the sweeper that shall run */
 
+static pthread_cond_t undone;    /* a window that was leaving has left */
+static unsigned leaving;         /* condemned windows that still hold what they hold */
+static unsigned long long left;  /* how many have left so far */
+
+/* Anew in a child: threads that wait are not there, but a condition would go on counting them. */
+static void start_conditions(void)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&wake, &attr);
+	pthread_cond_init(&undone, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+/* Nothing may come to lie where the parent's pointers point: there they shall fault. */
+static void reserve_in_child(const struct bw_window *win)
+{
+	void *at = mmap(win->cpu, win->bytes, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (at != MAP_FAILED && at != win->cpu) /* an old kernel, and something is there */
+		munmap(at, win->bytes);
+}
+
 /* The child forgets all windows; their pages are not there in it (MADV_DONTFORK). */
 static void forget_in_child(void)
 {
-	for (unsigned i = 0; i < BUCKETS; i++)
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		for (struct bw_window *w = buckets[i]; w; w = w->hash_next)
+			if (w->users)
+				reserve_in_child(w);
 		buckets[i] = NULL;
+	}
 	idle.lru_prev = idle.lru_next = &idle;
 	idle_bytes = 0;
 	sweeping = parked = false;
 	generation++;
+	leaving = 0;
+	start_conditions();
 	bw_count(BW_C_CACHE_BYTES, -(int64_t)bw_counter(BW_C_CACHE_BYTES));
 	bw_count(BW_C_LIVE_BYTES, -(int64_t)bw_counter(BW_C_LIVE_BYTES));
 	bw_count(BW_C_LIVE_MAPPINGS, -(int64_t)bw_counter(BW_C_LIVE_MAPPINGS));
@@ -44,12 +77,7 @@ static void forget_in_child(void)
 
 __attribute__((constructor(BW_FORK_CACHE))) static void start(void)
 {
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&wake, &attr);
-	pthread_condattr_destroy(&attr);
+	start_conditions();
 	bw_fork_lock(&lock);
 	bw_fork_forget(forget_in_child);
 }
@@ -122,17 +150,37 @@ static void condemn(struct bw_window *win, struct bw_window **condemned)
 	hash_remove(win);
 	win->lru_next = *condemned;
 	*condemned = win;
+	leaving++;
 }
 
 static unsigned destroy_all(struct bw_window *condemned)
 {
 	unsigned n = 0;
 
+	if (!condemned)
+		return 0;
 	for (struct bw_window *next; condemned; condemned = next, n++) {
 		next = condemned->lru_next;
 		bw_window_destroy(condemned);
 	}
+	pthread_mutex_lock(&lock);
+	leaving -= n;
+	left += n;
+	pthread_cond_broadcast(&undone);
+	pthread_mutex_unlock(&lock);
 	return n;
+}
+
+/* Undoes every idle window; how many there were. Without the lock. */
+static unsigned flush(void)
+{
+	struct bw_window *condemned = NULL;
+
+	pthread_mutex_lock(&lock);
+	while (idle.lru_next != &idle)
+		condemn(idle.lru_next, &condemned);
+	pthread_mutex_unlock(&lock);
+	return destroy_all(condemned);
 }
 
 /* Is everything behind [addr, addr + bytes) of the window still what it was? */
@@ -284,22 +332,46 @@ static uint64_t identity(uint64_t addr)
 	return id;
 }
 
+static unsigned long long windows_left(void)
+{
+	unsigned long long n;
+
+	pthread_mutex_lock(&lock);
+	n = left;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+/* Undoes what nobody uses. False: nothing has left since @before, so trying again is no use. */
+static bool give_way(unsigned long long before)
+{
+	unsigned n = flush();
+	bool more;
+
+	bw_count(BW_C_CACHE_EVICTIONS, n);
+	if (n)
+		bw_log(BW_LOG_INFO, "map: no room: gave up %u cached window(s) and tries again", n);
+	pthread_mutex_lock(&lock);
+	while (left == before && leaving) /* other threads are at it */
+		pthread_cond_wait(&undone, &lock);
+	more = left != before;
+	pthread_mutex_unlock(&lock);
+	return more;
+}
+
 static int make(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
 		struct bw_window **win)
 {
 	struct bw_sentence kept;
-	uint64_t before;
+	unsigned long long before;
+	unsigned tries = 64; /* other threads may take the room each time */
 	int ret;
 
 	bw_err_keep(&kept);
-	ret = bw_window_new(addr, bytes, policy, win);
-	before = bw_counter(BW_C_CACHE_BYTES);
-	if (ret == -ENOMEM && before) { /* the aperture may be full of what nobody uses */
-		bw_cache_flush();
-		bw_log(BW_LOG_INFO, "map: no room: gave up %llu cached bytes and tries again",
-		       (unsigned long long)before);
+	do {
+		before = windows_left();
 		ret = bw_window_new(addr, bytes, policy, win);
-	}
+	} while (ret == -ENOMEM && --tries && give_way(before));
 	if (!ret)
 		bw_err_put_back(&kept);
 	return ret;
@@ -364,13 +436,7 @@ void bw_window_put(struct bw_window *win)
 
 void bw_cache_flush(void)
 {
-	struct bw_window *condemned = NULL;
-
-	pthread_mutex_lock(&lock);
-	while (idle.lru_next != &idle)
-		condemn(idle.lru_next, &condemned);
-	pthread_mutex_unlock(&lock);
-	bw_count(BW_C_CACHE_EVICTIONS, destroy_all(condemned));
+	flush();
 }
 
 unsigned bw_cache_live(void)

@@ -279,8 +279,8 @@ static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy
 			score[i] = score_window(bw_map_providers[i], win, &why[i]);
 		if (score[i] < 0)
 			judge(&refused, bw_map_providers[i]->name, why[i].text);
-		if (score[i] == -EACCES)
-			refusal = -EACCES;
+		if (score[i] < -1)
+			refusal = score[i];
 	}
 	for (;;) {
 		best = -1;

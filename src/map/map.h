@@ -39,10 +39,10 @@ struct bw_map_provider {
 	bool keeps_alive; /* memory freed under a mapping stays alive; else the mapping is revoked */
 
 	/*
-	 * How eager for this device; negative: refuses, with -EACCES where this process may not open
-	 * what it takes, else -1. @why is set either way. @dev NULL: what can be said without
-	 * initialising anything. Cheap enough for each new window (results that cost a system call are
-	 * kept); does not include the self-test.
+	 * How eager for this device; negative: refuses, with -EACCES, -ENOMEM, -EMFILE or -ENFILE
+	 * where that keeps this process from opening what it takes, else with -1. @why is set either
+	 * way. @dev NULL: what can be said without initialising anything. Cheap enough for each new
+	 * window (results that cost a system call are kept); does not include the self-test.
 	 */
 	int (*score)(struct bw_device *dev, struct bw_reason *why);
 

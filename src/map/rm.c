@@ -68,7 +68,7 @@ static int rm_score(struct bw_device *dev, struct bw_reason *why)
 	if (rm_platform(why, &score)) /* knows better where it refuses */
 		return -1;
 	bw_reason_set(why, "%s", bw_err_text());
-	return ret == -EACCES ? ret : -1;
+	return ret == -EACCES || ret == -ENOMEM || ret == -EMFILE || ret == -ENFILE ? ret : -1;
 }
 
 static int rm_accepts(const struct bw_segment *seg, struct bw_reason *why)

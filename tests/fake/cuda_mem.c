@@ -509,10 +509,10 @@ static int attribute(void *data, int attr, const struct range *r, unsigned long 
 		put_u64(data, r->kind == RANGE_POOL ? 0x700000000000ull + (unsigned)r->dev : 0);
 		return 0;
 	case CUF_PTR_MAPPING_SIZE:
-		put_u64(data, r->size);
+		put_u64(data, r->kind == RANGE_POOL ? r->block->size : r->size);
 		return 0;
 	case CUF_PTR_MAPPING_BASE:
-		put_u64(data, r->va);
+		put_u64(data, r->kind == RANGE_POOL ? r->block->va : r->va);
 		return 0;
 	default:
 		return CUF_INVALID_VALUE;

@@ -341,7 +341,7 @@ static void map_refused(void)
 	for (int i = 0; i < STATUSES; i++) {
 		fakenv_fail_ioctl(0x4e, 1, statuses[i].status);
 		if (statuses[i].status == 0x51) /* has a sentence of its own */
-			one_refusal(0x51, ENOMEM, NULL, "BAR1 aperture of GPU 0 is full: needed 4096 bytes");
+			one_refusal(0x51, ENOMEM, NULL, "map: the BAR1 aperture of GPU 0 is");
 		else
 			one_refusal(statuses[i].status, statuses[i].err, statuses[i].name, "map");
 	}
