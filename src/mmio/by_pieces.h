@@ -56,24 +56,27 @@ static BW_TARGET void BW_FN(BW_PARAMS)
 {
 	BW_MAPPED *m = mapped;
 	BW_HOST *h = host;
-	uintptr_t a = (uintptr_t)m;
 
-	/* The commonest copies, and the ones that must be one access. */
-	if (n == 8 && !(a & 7)) {
-		BW_P8(m, h);
-		return;
-	}
-	if (n == 4 && !(a & 3)) {
-		BW_P4(m, h);
-		return;
-	}
-	if (n == 2 && !(a & 1)) {
-		BW_P2(m, h);
-		return;
-	}
-	if (n == 1) {
-		BW_P1(m, h);
-		return;
+	/* The ones that must be one access. Larger copies pay one compare for it. */
+	if (n < 16) {
+		uintptr_t a = (uintptr_t)m;
+
+		if (n == 8 && !(a & 7)) {
+			BW_P8(m, h);
+			return;
+		}
+		if (n == 4 && !(a & 3)) {
+			BW_P4(m, h);
+			return;
+		}
+		if (n == 2 && !(a & 1)) {
+			BW_P2(m, h);
+			return;
+		}
+		if (n == 1) {
+			BW_P1(m, h);
+			return;
+		}
 	}
 
 	/*
@@ -81,7 +84,7 @@ static BW_TARGET void BW_FN(BW_PARAMS)
 	 * it is so for the larger ones after it too, and what is left belongs to the tail: m is
 	 * aligned for every piece of it.
 	 */
-	if (a & 63) {
+	if ((uintptr_t)m & 63) {
 		BW_HEAD(1, BW_P1);
 		BW_HEAD(2, BW_P2);
 		BW_HEAD(4, BW_P4);
@@ -91,14 +94,20 @@ static BW_TARGET void BW_FN(BW_PARAMS)
 	}
 
 	/* No prefetch: the CPU sees the sequence by itself; asking for the source was no faster. */
+	while (n >= 256) {
+		BW_STEP(64, BW_P64);
+		BW_STEP(64, BW_P64);
+		BW_STEP(64, BW_P64);
+		BW_STEP(64, BW_P64);
+	}
 	while (n >= 64)
 		BW_STEP(64, BW_P64);
-	if (!n)
-		return;
 
 	/* Less than a line. */
 	BW_TAIL(32, BW_P32);
 	BW_TAIL(16, BW_P16);
+	if (!(n & 15))
+		return;
 	BW_TAIL(8, BW_P8);
 	BW_TAIL(4, BW_P4);
 	BW_TAIL(2, BW_P2);

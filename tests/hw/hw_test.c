@@ -639,7 +639,7 @@ static void cycles_of(uint32_t flags, int n)
 	OK(barway_device_query(dev, &after));
 	/* other users of the GPU move it too; a leak of one page a cycle would be 200 GiB */
 	CHECK(after.bar1_free + (2u << 20) >= before.bar1_free);
-	CHECK_EQ(after.memory_free, before.memory_free);
+	CHECK(after.memory_free + (2u << 20) >= before.memory_free);
 	if (resident_kib() > rss + 512)
 		FAIL("resident memory grew from %ld to %ld KiB", rss, resident_kib());
 	CU_OK(cuMemFree_v2(a));
