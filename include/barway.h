@@ -17,7 +17,7 @@
  *  - Handles are opaque and never to be dereferenced. They carry a generation: a handle that was
  *    closed, or that a forked child inherited, gives -ESTALE and nothing else happens.
  *  - "blocks" means: may wait for the operating system, the driver or the GPU. Functions marked
- *    "does not block" make no system call and take no lock.
+ *    "does not block" make no system call and take no lock, unless they fail.
  *
  * Four moments, never mixed up:
  *    RETURNED  the call came back
@@ -438,8 +438,9 @@ enum barway_method {
  *
  * BARWAY_METHOD_CE: when it returns the bytes are VISIBLE to kernels that start later and to running
  * ones that load as the top of this header says. Works during a stream capture and never uses the
- * default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method; -EIO CUDA's error;
- * -ENOMEM. Blocks for BARWAY_METHOD_CE.
+ * default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method; -EFAULT the memory was
+ * freed under the mapping, which the engine cannot reach then; -EIO CUDA's error; -ENOMEM. Blocks for
+ * BARWAY_METHOD_CE.
  */
 BARWAY_API int barway_copy_to_by(struct barway_mapping *map, uint32_t method, size_t offset,
 				 const void *src, size_t bytes);

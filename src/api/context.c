@@ -95,6 +95,8 @@ static int load_parameters(void)
 			      "known: all, or a list of c, sse2, sse41, avx2, avx512, movdir64b, neon", bad);
 	bw_mmio_allow(isa);
 	ret = bw_check_providers(bw_param_text(BW_P_PROVIDERS));
+	if (!ret)
+		ret = bw_map_configure();
 	return ret ? ret : bw_fault_parse(bw_param_text(BW_P_FAULT));
 }
 

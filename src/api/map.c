@@ -100,8 +100,10 @@ int barway_map(struct barway_context *handle, uint64_t addr, size_t bytes,
 	struct bw_map_policy policy;
 	int ret;
 
-	if (!ctx)
+	if (!ctx) {
+		bw_count(BW_C_MAP_ERRORS, 1);
 		return bw_handle_stale(handle, "barway_map", "context");
+	}
 	ret = !out ? bw_err(EINVAL, "out is NULL") :
 	      !bytes ? bw_err(EINVAL, "0 bytes: give the size in bytes") :
 	      addr + bytes < addr || addr + bytes > UINT64_MAX - BW_PAGE ?

@@ -88,6 +88,7 @@ void bw_cache_configure(void)
 	limit_bytes = bw_param_size(BW_P_CACHE_BYTES);
 	keep_ms = bw_param_size(BW_P_CACHE_MS);
 	sweep_ms = bw_param_size(BW_P_CACHE_SWEEP_MS);
+	sweep_ms = sweep_ms ? sweep_ms : 1; /* 0 would never let go of the lock */
 	pthread_mutex_unlock(&lock);
 }
 
@@ -171,16 +172,25 @@ static unsigned destroy_all(struct bw_window *condemned)
 	return n;
 }
 
-/* Undoes every idle window; how many there were. Without the lock. */
+/* Undoes every idle window, and waits for other threads that are undoing some; how many there were.
+ * Without the lock. */
 static unsigned flush(void)
 {
 	struct bw_window *condemned = NULL;
+	unsigned long long until;
+	unsigned n;
 
 	pthread_mutex_lock(&lock);
 	while (idle.lru_next != &idle)
 		condemn(idle.lru_next, &condemned);
+	until = left + leaving;
 	pthread_mutex_unlock(&lock);
-	return destroy_all(condemned);
+	n = destroy_all(condemned);
+	pthread_mutex_lock(&lock);
+	while (left < until)
+		pthread_cond_wait(&undone, &lock);
+	pthread_mutex_unlock(&lock);
+	return n;
 }
 
 /* Is everything behind [addr, addr + bytes) of the window still what it was? */
@@ -346,17 +356,11 @@ static unsigned long long windows_left(void)
 static bool give_way(unsigned long long before)
 {
 	unsigned n = flush();
-	bool more;
 
 	bw_count(BW_C_CACHE_EVICTIONS, n);
 	if (n)
 		bw_log(BW_LOG_INFO, "map: no room: gave up %u cached window(s) and tries again", n);
-	pthread_mutex_lock(&lock);
-	while (left == before && leaving) /* other threads are at it */
-		pthread_cond_wait(&undone, &lock);
-	more = left != before;
-	pthread_mutex_unlock(&lock);
-	return more;
+	return windows_left() != before;
 }
 
 static int make(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,

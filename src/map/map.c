@@ -108,7 +108,11 @@ static int check_segment(const struct bw_segment *seg, uint64_t at)
 
 static int resolve_segments(struct bw_window *win, uint64_t addr, uint64_t bytes)
 {
-	enum { STEP = 512 }; /* allocations begin at multiples of it (seen: CUDA, driver 580) */
+	enum {
+		STEP = 512,     /* allocations begin at multiples of it (seen: CUDA, driver 580) */
+		HOLE = 2 << 20, /* larger ones are not looked into: that is a driver's block */
+	};
+	uint64_t hole = 0;
 
 	for (uint64_t at = addr; at < addr + bytes;) {
 		struct bw_segment seg;
@@ -118,8 +122,12 @@ static int resolve_segments(struct bw_window *win, uint64_t addr, uint64_t bytes
 			return ret;
 		if (seg.kind == BW_MEM_HOST && win->clamped) {
 			at = (at + STEP) & ~(uint64_t)(STEP - 1);
+			hole += STEP;
+			if (hole > HOLE)
+				break;
 			continue;
 		}
+		hole = 0;
 		if (seg.kind == BW_MEM_HOST)
 			return no_memory_here(at, addr, bytes);
 		ret = check_segment(&seg, at);
@@ -380,6 +388,16 @@ void bw_window_destroy(struct bw_window *win)
 		bw_count(BW_C_DRIVER_UNMAPS, 1);
 	}
 	free_window(win);
+}
+
+int bw_map_configure(void)
+{
+	int ret = 0;
+
+	for (int i = 0; bw_map_providers[i] && !ret; i++)
+		if (bw_map_providers[i]->configure)
+			ret = bw_map_providers[i]->configure();
+	return ret;
 }
 
 int bw_map_release(bool force, bool forget)

@@ -38,6 +38,9 @@ struct bw_map_provider {
 	const char *name;
 	bool keeps_alive; /* memory freed under a mapping stays alive; else the mapping is revoked */
 
+	/* Checks the provider's parameters when the first context opens; NULL: it has none. */
+	int (*configure)(void);
+
 	/*
 	 * How eager for this device; negative: refuses, with -EACCES, -ENOMEM, -EMFILE or -ENFILE
 	 * where that keeps this process from opening what it takes, else with -1. @why is set either
@@ -131,6 +134,9 @@ int bw_window_new(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 void bw_window_destroy(struct bw_window *win);
 /* Takes the pages away but keeps the CPU range reserved, so that its pointers fault. */
 void bw_window_revoke(struct bw_window *win);
+
+/* Checks the parameters of the providers. */
+int bw_map_configure(void);
 
 /* Lets go of everything; with @forget also of the self-tests' verdicts. -EBUSY: mappings are live and
  * @force is not set. */

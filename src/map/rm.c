@@ -179,6 +179,7 @@ static int rm_provider_bar1(struct bw_device *dev, uint64_t *total, uint64_t *av
 const struct bw_map_provider bw_map_rm = {
 	.name = "rm",
 	.keeps_alive = true,
+	.configure = rm_check_routes,
 	.score = rm_score,
 	.accepts = rm_accepts,
 	.map = rm_map,

@@ -66,6 +66,9 @@ struct rm_found {
 	} part[RM_EXPORT_OBJECTS];
 };
 
+/* -EINVAL: the parameter rm_routes has a word that is none. */
+int rm_check_routes(void);
+
 /* Finds [addr, addr + bytes), page aligned, of @seg. */
 int rm_find(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_t addr, size_t bytes,
 	    struct rm_found *found);

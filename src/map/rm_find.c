@@ -432,6 +432,7 @@ static int find_by_export(struct rm_gpu *gpu, export_fn *export, const struct bw
 {
 	const struct bw_cuda *cuda = bw_cuda(NULL);
 	struct bw_cuda_scope scope;
+	bool base, pool;
 	int ret;
 
 	if (!cuda || !cuda->range_handle)
@@ -444,11 +445,11 @@ static int find_by_export(struct rm_gpu *gpu, export_fn *export, const struct bw
 	 * Of pool memory, 580.159.04 asks the kernel for a wrong size unless the range begins where
 	 * the pool's own mapping does; of other memory the page itself will do.
 	 */
-	ret = seg->kind == BW_MEM_POOL && seg->map_base ? -EAGAIN :
-	      find_from(gpu, export, addr, addr, bytes, found);
-	if (ret == -ENOTSUP || ret == -EAGAIN)
-		if (seg->map_base && seg->map_base <= addr && seg->map_base % BW_PAGE == 0)
-			ret = find_from(gpu, export, seg->map_base, addr, bytes, found);
+	base = seg->map_base && seg->map_base < addr && seg->map_base % BW_PAGE == 0;
+	pool = seg->kind == BW_MEM_POOL && base;
+	ret = find_from(gpu, export, pool ? seg->map_base : addr, addr, bytes, found);
+	if (ret == -ENOTSUP && base)
+		ret = find_from(gpu, export, pool ? addr : seg->map_base, addr, bytes, found);
 	pthread_mutex_unlock(&lock);
 	bw_cuda_leave(&scope);
 	return ret;
@@ -538,24 +539,44 @@ static int find_by_tap(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_
 	return find_by_export(gpu, export_tapped, seg, addr, bytes, found);
 }
 
+static const struct {
+	const char *name, *label;
+	int (*find)(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_t addr, uint64_t bytes,
+		    struct rm_found *found);
+} routes[] = {
+	{ "tap", "dma-buf tap", find_by_tap },
+	{ "hook", "dma-buf hook", find_by_hook },
+	{ "vmm", "vmm import", find_by_import },
+	{ "ipc", "ipc handle", find_by_ipc },
+};
+enum { ROUTES = sizeof(routes) / sizeof(routes[0]) };
+
+int rm_check_routes(void)
+{
+	size_t n;
+
+	for (const char *at = bw_param_text(BW_P_RM_ROUTES); *at; at += n + (at[n] == ',')) {
+		bool known = false;
+
+		n = strcspn(at, ",");
+		for (size_t i = 0; i < ROUTES; i++)
+			known = known || (strlen(routes[i].name) == n &&
+					  !strncmp(routes[i].name, at, n));
+		if (!known)
+			return bw_err(EINVAL, "parameter rm_routes: '%.*s' is not one of tap, hook, vmm, "
+				      "ipc", (int)n, at);
+	}
+	return 0;
+}
+
 int rm_find(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_t addr, size_t bytes,
 	    struct rm_found *found)
 {
-	static const struct {
-		const char *name, *label;
-		int (*find)(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_t addr,
-			    uint64_t bytes, struct rm_found *found);
-	} routes[] = {
-		{ "tap", "dma-buf tap", find_by_tap },
-		{ "hook", "dma-buf hook", find_by_hook },
-		{ "vmm", "vmm import", find_by_import },
-		{ "ipc", "ipc handle", find_by_ipc },
-	};
 	const char *allowed = bw_param_text(BW_P_RM_ROUTES);
 	char tried[768] = "";
 	size_t used = 0;
 
-	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+	for (size_t i = 0; i < ROUTES; i++) {
 		int ret, n;
 
 		if (!bw_list_has(allowed, routes[i].name))

@@ -69,8 +69,9 @@ static void counts(void)
 	OK(barway_unmap(m));
 	FAILS(barway_map(ctx, 4096, 1, NULL, &none), EFAULT, "not GPU memory");
 	FAILS(barway_map(ctx, a, 0, NULL, &none), EINVAL, "0 bytes");
+	FAILS(barway_map(NULL, a, 1, NULL, &none), ESTALE, "NULL");
 	c = counters();
-	CHECK_EQ(c.map_errors, before.map_errors + 2);
+	CHECK_EQ(c.map_errors, before.map_errors + 3);
 	CHECK_EQ(c.maps, before.maps + 4);
 	CHECK_EQ(barway_unmap(m), -ESTALE);
 	CHECK_EQ(counters().unmaps, before.unmaps + 4);

@@ -49,6 +49,53 @@ static void errmsg(void)
 	CHECK_STR(barway_errmsg(), first);
 }
 
+/* Every call that succeeds leaves it alone, whatever it had to try on the way. */
+static void errmsg_untouched(void)
+{
+	struct barway_provider_info pi = { .size = sizeof(pi) };
+	struct barway_pointer_info po = { .size = sizeof(po) };
+	struct barway_param_info pa = { .size = sizeof(pa) };
+	struct barway_mapping *m, *big;
+	struct barway_context *c;
+	struct barway_device *d;
+	uint64_t a;
+	char byte = 0;
+
+	begin();
+	FAILS(barway_param_get(31415, NULL), ENOENT, "31415");
+	OK(barway_open(NULL, &c));
+	CHECK_EQ(barway_device_count(c), 2);
+	OK(barway_device_get(c, 1, &d));
+	OK(barway_device_find(c, "GPU-soft-0", &d));
+	OK(barway_device_activate(d));
+	device_info(0);
+	for (unsigned i = 0; i < 2; i++) { /* one of them refuses: that is an answer */
+		OK(barway_provider_query(c, d, i, &pi));
+		OK(barway_provider_query(c, NULL, i, &pi));
+	}
+	OK(barway_param_get(0, &pa));
+	a = alloc(0, 2 * BAR1);
+	OK(barway_pointer_query(c, a, &po));
+	OK(barway_pointer_query(c, (uintptr_t)&byte, &po));
+	OK(barway_unmap(map(a, BAR1))); /* the aperture is full of it, */
+	big = map(a + BAR1, BAR1);      /* and has to give way */
+	m = map(a + BAR1 + 10, 10);
+	info_of(m);
+	OK(barway_copy_to(m, 0, &byte, 1));
+	OK(barway_copy_from_by(m, BARWAY_METHOD_CE, &byte, 0, 1));
+	OK(barway_flush(m));
+	OK(barway_unmap(m));
+	OK(barway_unmap(big));
+	counters();
+	OK(barway_cache_flush(c));
+	OK(barway_release_all(c, 0));
+	release(a);
+	OK(barway_close(c));
+	end();
+	OK(barway_set_log(NULL, NULL, BARWAY_LOG_WARN));
+	CHECK_HAS(barway_errmsg(), "31415");
+}
+
 /* operation, object, cause, remedy: with very long names too, and cut visibly */
 static void errmsg_long(void)
 {
@@ -253,10 +300,10 @@ static void other_kinds(void)
 	begin();
 	a = alloc(0, 4096);
 	m = map(a, 100);
-	stale((struct barway_context *)gpu[0], (struct barway_device *)m, (struct barway_mapping *)ctx,
-	      "is not the handle of a");
-	stale((struct barway_context *)m, (struct barway_device *)ctx, (struct barway_mapping *)gpu[1],
-	      "is not the handle of a");
+	stale((struct barway_context *)gpu[0], (struct barway_device *)m,
+	      (struct barway_mapping *)ctx, "is not the handle of a");
+	stale((struct barway_context *)m, (struct barway_device *)ctx,
+	      (struct barway_mapping *)gpu[1], "is not the handle of a");
 	stale((struct barway_context *)&a, (struct barway_device *)&a, (struct barway_mapping *)&a,
 	      "is not the handle of a");
 	OK(barway_unmap(m));
@@ -308,8 +355,10 @@ static struct barway_param_info param_of(const char *name)
 
 static void param_list(void)
 {
-	static const char *const some[] = { "log", "devices", "providers", "fallback", "cache_bytes",
-					    "cache_ms", "cache_sweep_ms", "soft_memory" };
+	static const char *const some[] = {
+		"log",         "devices",  "providers",      "fallback",
+		"cache_bytes", "cache_ms", "cache_sweep_ms", "soft_memory"
+	};
 	struct barway_param_info i = { .size = sizeof(i) };
 	unsigned n = 0;
 
@@ -612,6 +661,16 @@ static void without_gpu(void)
 	CHECK_EQ(heard.worst, BARWAY_LOG_WARN);
 	CHECK_HAS(heard.last, "no-such-library.so");
 	CHECK_HAS(heard.last, "soft GPU");
+
+	param("fallback", "deny"); /* the parameter is the default */
+	OK(barway_open(NULL, &c));
+	FAILS(barway_device_count(c), ENODEV, "no-such-library.so");
+	OK(barway_close(c));
+	param("fallback", "report");
+	param("devices", "cuda");
+	OK(barway_open(NULL, &c));
+	FAILS(barway_device_count(c), ENODEV, "no-such-library.so");
+	OK(barway_close(c));
 	param("devices", "soft");
 	deaf();
 }
@@ -657,7 +716,8 @@ int main(int argc, char **argv)
 		TEST(param_set),
 		TEST(param_bad_at_open),
 		TEST(param_environment),
-		TEST(log_default), /* first: the others set it */
+		TEST(log_default), /* before those that set it */
+		TEST(errmsg_untouched),
 		TEST(log_levels),
 		TEST(log_one_at_a_time),
 		TEST(log_handover),

@@ -26,7 +26,8 @@ static void one_range(uint64_t base, size_t bytes, size_t at, size_t n)
 
 static void any_address_and_size(void)
 {
-	static const size_t sizes[] = { 1, 2, 3, 8, 63, 64, 65, 4095, 4096, 4097, 65535, 65537, 300000 };
+	static const size_t sizes[] = { 1,    2,    3,    8,     63,    64,    65,
+					4095, 4096, 4097, 65535, 65537, 300000 };
 	static const size_t offsets[] = { 0, 1, 7, 4095, 4096, 65535, 65536, 100001 };
 	uint64_t a;
 
@@ -117,7 +118,8 @@ static void several_of_the_same(void)
 		p[100 - i] = (unsigned char)(i + 1); /* the same byte for all */
 		barway_fence_mixed();
 		for (unsigned k = 0; k < N(m); k++)
-			CHECK_EQ(((volatile unsigned char *)barway_mapping_ptr(m[k]))[100 - k], i + 1);
+			CHECK_EQ(((volatile unsigned char *)barway_mapping_ptr(m[k]))[100 - k],
+				 i + 1);
 	}
 	CHECK_EQ(counters().live_mappings, N(m));
 	for (unsigned i = 0; i < N(m); i++) {
@@ -246,11 +248,19 @@ static void context_providers(void)
 
 	begin();
 	a = alloc(0, GRANULE);
-	OK(barway_unmap(map(a, 10))); /* a cached one of a provider that is not allowed is not taken */
+	OK(barway_unmap(
+		map(a, 10))); /* a cached one of a provider that is not allowed is not taken */
 	OK(barway_open(&o, &c));
 	FAILS(barway_map(c, a, 10, NULL, &m), ENOTSUP, "not among the allowed providers (rm)");
 	CHECK(!m);
 	OK(barway_close(c));
+	end();
+	param("providers", "rm"); /* the parameter is the default of the context */
+	begin();
+	FAILS(barway_map(ctx, a, 10, NULL, &m), ENOTSUP, "not among the allowed providers (rm)");
+	end();
+	param("providers", "");
+	begin();
 	release(a);
 	end();
 }
@@ -296,7 +306,8 @@ static void clamped(void)
 	FAILS(barway_copy_to(m, GRANULE - 1, "xy", 2), EINVAL, "clamped");
 	FAILS(barway_copy_from(m, word, 3 * GRANULE - 1, 2), EINVAL, "clamped");
 	FAILS(barway_copy_to_by(m, BARWAY_METHOD_CE, GRANULE - 1, "xy", 2), EINVAL, "clamped");
-	FAILS(barway_copy_from_by(m, BARWAY_METHOD_CE, word, 4 * GRANULE - 1, 1), EINVAL, "clamped");
+	FAILS(barway_copy_from_by(m, BARWAY_METHOD_CE, word, 4 * GRANULE - 1, 1), EINVAL,
+	      "clamped");
 	OK(barway_copy_to(m, GRANULE, "first", 5));
 	OK(barway_copy_to_by(m, BARWAY_METHOD_CE, 3 * GRANULE - 4, "last", 4));
 	OK(barway_flush(m));

@@ -14,7 +14,8 @@ static void get(void)
 	OK(barway_device_get(ctx, 1, &again));
 	CHECK(again == gpu[1]); /* the context's own, for as long as it is open */
 	FAILS(barway_device_get(ctx, 2, &d), ENODEV, "no device 2");
-	CHECK_HAS(barway_errmsg(), "0 = Barway soft GPU (GPU-soft-0); 1 = Barway soft GPU (GPU-soft-1)");
+	CHECK_HAS(barway_errmsg(),
+		  "0 = Barway soft GPU (GPU-soft-0); 1 = Barway soft GPU (GPU-soft-1)");
 	FAILS(barway_device_get(ctx, -1, &d), ENODEV, "no device -1");
 	FAILS(barway_device_get(ctx, INT32_MAX, &d), ENODEV, "GPU-soft-1");
 	FAILS(barway_device_get(ctx, 0, NULL), EINVAL, "out is NULL");
@@ -25,9 +26,10 @@ static void get(void)
 static void find(void)
 {
 	struct barway_device *const none = (struct barway_device *)7, *d = none;
-	static const char *const unknown[] = { "2", "17:00.0", "0000:17:00.0", "GPU-hard-0", "soft",
-					       "GPU-soft-00", "00x", " 0", "-1", "18446744073709551616",
-					       "GPU", "Barway soft GPU" };
+	static const char *const unknown[] = {
+		"2",   "17:00.0", "0000:17:00.0", "GPU-hard-0",           "soft", "GPU-soft-00",
+		"00x", " 0",      "-1",           "18446744073709551616", "GPU",  "Barway soft GPU"
+	};
 
 	begin();
 	OK(barway_device_find(ctx, "0", &d));
@@ -241,7 +243,8 @@ static void device_pointers(void)
 
 	begin();
 	for (unsigned k = 0; k < N(sizes); k++) {
-		uint64_t a = alloc(k % 2, sizes[k]), bytes = (sizes[k] + GRANULE - 1) / GRANULE * GRANULE;
+		uint64_t a = alloc(k % 2, sizes[k]),
+			 bytes = (sizes[k] + GRANULE - 1) / GRANULE * GRANULE;
 		struct barway_pointer_info first = pointer(a), i;
 
 		CHECK(first.id);

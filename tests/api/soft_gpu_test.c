@@ -384,7 +384,8 @@ static void talks(enum how how)
 				sched_yield();
 		}
 		if (heard != turn)
-			FAIL("the kernel did not see the flag of turn %llu", (unsigned long long)turn);
+			FAIL("the kernel did not see the flag of turn %llu",
+			     (unsigned long long)turn);
 	}
 	OK(bw_soft_stream_destroy(s));
 	CHECK_EQ(t.wrong, 0);
@@ -412,11 +413,14 @@ static void flushed_before_flag(void)
 
 static void engine_before_flag(void)
 {
+	if (TSAN)
+		SKIP("the thread sanitizer does not see the flag that is stored through a mapping");
 	talks(ENGINE);
 }
 
 /* A running kernel sees an aligned copy of 8 bytes whole: old or new. */
 static atomic_bool stop;
+static atomic_uint watched;
 
 static void watcher(struct bw_device *d, void *arg)
 {
@@ -427,7 +431,7 @@ static void watcher(struct bw_device *d, void *arg)
 		uint64_t v = bw_soft_load64(p);
 
 		t->wrong += v && v != UINT64_MAX;
-		t->turns++;
+		watched++;
 	}
 }
 
@@ -446,14 +450,15 @@ static void whole_words(void)
 	OK(bw_soft_stream_create(soft(0), &s));
 	stop = false;
 	OK(bw_soft_launch(s, watcher, &t));
-	for (unsigned i = 0; i < 200000; i++) {
+	watched = 0;
+	for (unsigned i = 0; i < 200000 || watched < 1000; i++) {
 		v = ~v;
 		if (barway_copy_to(m, 40, &v, 8))
 			break;
 	}
 	stop = true;
 	OK(bw_soft_stream_destroy(s));
-	CHECK(t.turns && !t.wrong);
+	CHECK(watched >= 1000 && !t.wrong);
 	OK(barway_unmap(m));
 	release(a);
 	end();

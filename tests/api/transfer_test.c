@@ -50,8 +50,16 @@ static const struct {
 static void bounds(void)
 {
 	static const size_t outside[][2] = {
-		{ 1000, 1 }, { 999, 2 }, { 0, 1001 }, { 1001, 0 }, { 1001, 1 }, { SIZE_MAX, 1 },
-		{ 1, SIZE_MAX }, { SIZE_MAX, SIZE_MAX }, { 500, SIZE_MAX - 499 }, { SIZE_MAX - 3, 4 },
+		{ 1000, 1 },
+		{ 999, 2 },
+		{ 0, 1001 },
+		{ 1001, 0 },
+		{ 1001, 1 },
+		{ SIZE_MAX, 1 },
+		{ 1, SIZE_MAX },
+		{ SIZE_MAX, SIZE_MAX },
+		{ 500, SIZE_MAX - 499 },
+		{ SIZE_MAX - 3, 4 },
 		{ SIZE_MAX / 2 + 1, SIZE_MAX / 2 + 1 },
 	};
 	struct barway_mapping *m;
@@ -66,7 +74,8 @@ static void bounds(void)
 		for (unsigned i = 0; i < N(outside); i++) {
 			FAILS(ways[w].to(m, outside[i][0], host, outside[i][1]), EINVAL, "outside");
 			memset(host, 9, 1);
-			FAILS(ways[w].from(m, host, outside[i][0], outside[i][1]), EINVAL, "1000 bytes");
+			FAILS(ways[w].from(m, host, outside[i][0], outside[i][1]), EINVAL,
+			      "1000 bytes");
 			CHECK_EQ(host[0], 9);
 		}
 		FAILS(ways[w].to(m, 0, NULL, 1), EINVAL, "NULL");
@@ -123,7 +132,8 @@ static void copies(void)
 		size_t start = test_random(&random) % (at + 1);
 		struct barway_mapping *m = map(a + start, BYTES - start);
 		unsigned w = i % N(ways);
-		size_t from = at < 200 ? 0 : at - 200, to = BYTES - at - n < 200 ? BYTES : at + n + 200;
+		size_t from = at < 200 ? 0 : at - 200,
+		       to = BYTES - at - n < 200 ? BYTES : at + n + 200;
 
 		test_fill(host + skew, n, i);
 		memcpy(image + at, host + skew, n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The contract of struct bw_copy_method, on every method that is listed and every device there is. */
+/* The contract of struct bw_copy_method, on every method that is listed and every device. */
 #include "copy/copy.h"
 
 #include <barway.h>
@@ -64,7 +64,8 @@ static void each(void (*fn)(void))
 			a = alloc(4096);
 			CHECK_EQ(device->ops->resolve(a, &seg), 0);
 			if (!bw_mappable(&seg, &why)) {
-				snprintf(reasons, sizeof(reasons), "%s: %.300s", device->name, why.text);
+				snprintf(reasons, sizeof(reasons), "%s: %.300s", device->name,
+					 why.text);
 				CHECK_EQ(device->ops->mem_free(a), 0);
 				continue;
 			}
@@ -127,8 +128,8 @@ static void one(uint64_t addr, size_t bytes, size_t at, size_t n, unsigned skew)
 		FAIL("%s: from: %zu bytes at %zu, host at +%u", method->name, n, at, skew);
 	for (size_t i = 0; i < GUARD - 64; i++)
 		if (host[i + skew % 64] != 0xee || host[GUARD + skew % 64 + n + i] != 0xee)
-			FAIL("%s: from: %zu bytes at %zu: host bytes outside were written", method->name, n,
-			     at);
+			FAIL("%s: from: %zu bytes at %zu: host bytes outside were written",
+			     method->name, n, at);
 }
 
 static void describes(void)
@@ -222,7 +223,8 @@ static void over_seams(uint64_t addr, size_t bytes, size_t step)
 	map(addr, bytes);
 	for (size_t seam = step; seam < bytes; seam += step)
 		for (unsigned i = 0; i < 20; i++) {
-			size_t before = test_random(&random) % 300, after = test_random(&random) % 300;
+			size_t before = test_random(&random) % 300,
+			       after = test_random(&random) % 300;
 
 			one(addr, bytes, seam - before, before + after, i);
 		}

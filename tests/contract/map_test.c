@@ -43,8 +43,8 @@ static void each(void (*fn)(void))
 				device = list[d];
 				soft = device->ops->kind == BW_DEVICE_SOFT;
 				if (provider->score(device, &why) < 0) {
-					snprintf(reasons, sizeof(reasons), "%s: %.300s", provider->name,
-						 why.text);
+					snprintf(reasons, sizeof(reasons), "%s: %.300s",
+						 provider->name, why.text);
 					continue;
 				}
 				any = true;
@@ -107,8 +107,8 @@ static void map(struct view *v, uint64_t addr, size_t bytes)
 {
 	prepare(v, addr, bytes);
 	if (provider->map(&v->piece, v->at, &v->caching))
-		FAIL("%s: map 0x%llx, %zu bytes: %s", provider->name, (unsigned long long)addr, bytes,
-		     bw_err_text());
+		FAIL("%s: map 0x%llx, %zu bytes: %s", provider->name, (unsigned long long)addr,
+		     bytes, bw_err_text());
 	CHECK(v->caching >= BW_WC && v->caching <= BW_UNCACHED);
 	CHECK(*v->piece.route && strlen(v->piece.route) < sizeof(v->piece.route));
 }
@@ -143,7 +143,8 @@ static bool is_reserved(const void *at, size_t bytes)
 
 	CHECK(f);
 	while (want < end && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%lx-%lx %7s", &from, &to, access) == 3 && from <= want && to > want)
+		if (sscanf(line, "%lx-%lx %7s", &from, &to, access) == 3 && from <= want &&
+		    to > want)
 			want = strncmp(access, "---", 3) ? UINTPTR_MAX : to;
 	fclose(f);
 	return want >= end && want != UINTPTR_MAX;
@@ -408,7 +409,8 @@ static void fails_cleanly(void)
 			if (ret) {
 				CHECK(fired && ret < 0 && *bw_err_text());
 				if (!is_reserved(v.at, BYTES))
-					FAIL("fault %u@%u: the range is not reserved any more", kind, n);
+					FAIL("fault %u@%u: the range is not reserved any more",
+					     kind, n);
 				CHECK(came_back(bar1, aperture_free()));
 				CHECK(came_back(memory, memory_free()));
 				munmap(v.at, BYTES);
@@ -585,8 +587,8 @@ static void *mapper(void *arg)
 		return "alloc";
 	memset(mine, 'a' + (int)(uintptr_t)arg, sizeof(mine));
 	for (unsigned i = 0; i < 100; i++) {
-		void *at = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-				0);
+		void *at = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				-1, 0);
 
 		memset(&v, 0, sizeof(v));
 		if (at == MAP_FAILED || device->ops->resolve(a, &v.piece.seg))
@@ -668,8 +670,8 @@ static int map_elsewhere(struct bw_piece *piece, void *at, enum bw_caching *cach
 {
 	lie.calls++;
 	*caching = BW_WC;
-	if (ftruncate(lie.fd, 4 << 20) ||
-	    mmap(at, piece->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, lie.fd, 0) == MAP_FAILED)
+	if (ftruncate(lie.fd, 4 << 20) || mmap(at, piece->bytes, PROT_READ | PROT_WRITE,
+					       MAP_SHARED | MAP_FIXED, lie.fd, 0) == MAP_FAILED)
 		return bw_err(ENOMEM, "mmap");
 	return 0;
 }
@@ -704,7 +706,8 @@ static int map_later(struct bw_piece *piece, void *at, enum bw_caching *caching)
 	return provider->map(piece, at, caching);
 }
 
-static void liar_fails(const char *name, int (*map_fn)(struct bw_piece *, void *, enum bw_caching *),
+static void liar_fails(const char *name,
+		       int (*map_fn)(struct bw_piece *, void *, enum bw_caching *),
 		       void (*unmap_fn)(struct bw_piece *))
 {
 	uint64_t tests = bw_counter(BW_C_SELF_TESTS), failed = bw_counter(BW_C_SELF_TEST_FAILURES);

@@ -40,7 +40,7 @@ static void idle_gives_way(void)
 	CHECK_EQ(counters().cache_evictions, 0);
 	CHECK_EQ(counters().cache_bytes, 62 * MIB);
 	CHECK_EQ(bar1_free(), 2 * MIB);
-	prove(b + 3, 19 * MIB, b, 20 * MIB, 0);
+	prove_ends(b + 3, 19 * MIB);
 	CHECK(counters().cache_evictions >= 9);
 	/* some in use, some idle: only those are given up */
 	OK(barway_cache_flush(ctx));
@@ -51,7 +51,7 @@ static void idle_gives_way(void)
 		else
 			live[nlive++] = m;
 	}
-	prove(b, 6 * MIB, b, 20 * MIB, 0); /* the pieces between those in use are of 6 MiB */
+	prove_ends(b, 6 * MIB); /* the pieces between those in use are of 6 MiB */
 	for (int i = 0; i < nlive; i++)
 		memset(barway_mapping_ptr(live[i]), i, 2 * MIB);
 	for (int i = 0; i < nlive; i++)
@@ -94,7 +94,7 @@ static void full(void)
 	n = (unsigned)nlive;
 	CHECK_EQ(n, 15);
 	unmap_all();
-	prove(b + 1, 15 * MIB, b, 20 * MIB, 0);
+	prove_ends(b + 1, 15 * MIB);
 	gpu_free(a);
 	gpu_free(b);
 	finish();
@@ -118,11 +118,11 @@ static void in_pieces(void)
 	if (rm_arg) {
 		REFUSED(barway_map(ctx, a + MIB, 8 * MIB, NULL, &m), ENOMEM, rm_arg);
 	} else {
-		prove(a + MIB, 8 * MIB, a + MIB, 8 * MIB, BARWAY_MAP_UNCACHED);
+		prove_ends(a + MIB, 8 * MIB);
 	}
 	for (int i = 1; i < nlive; i += 2)
 		OK(barway_unmap(live[i]));
-	prove(a + MIB, 8 * MIB, a + MIB, 8 * MIB, 0);
+	prove_ends(a + MIB, 8 * MIB);
 	gpu_free(a);
 	finish();
 }
@@ -143,9 +143,9 @@ static void full_in_the_middle(void)
 	before = live_now();
 	REFUSED(barway_map(ctx, v.addr, 4 * VMM_STEP, NULL, &m), ENOMEM, "free 0 of 67108864");
 	check_live(&before, "after the refused map");
-	prove(v.addr, 2 * VMM_STEP, v.addr, 2 * VMM_STEP, 0);
+	prove_ends(v.addr, 2 * VMM_STEP);
 	unmap_all();
-	prove(v.addr, 4 * VMM_STEP, v.addr, 4 * VMM_STEP, 0);
+	prove_ends(v.addr, 4 * VMM_STEP);
 	vmm_free(&v);
 	gpu_free(a);
 	finish();

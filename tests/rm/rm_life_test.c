@@ -194,8 +194,8 @@ static void freeing_frees_soon(void)
 		cached(a, 4 * MIB);
 		CHECK_EQ(counters().cache_bytes, 4 * MIB);
 		gpu_free(a);
-		ms = until("fb_used", at_start.n[8], 2000);
-		if (ms > 1000)
+		ms = until("fb_used", at_start.n[8], 5000);
+		if (ms > 2000)
 			FAIL("memory came back after %.0f ms", ms);
 	}
 	CHECK_EQ(counters().cache_stale, 8);
@@ -299,10 +299,10 @@ static void time_is_bounded(void)
 
 	start();
 	a = gpu_alloc(100000);
-	cached(a, 4096);
 	from = now_ms();
-	until("vmas", 0, 2000);
-	CHECK(now_ms() - from >= 40);
+	cached(a, 4096);
+	until("vmas", 0, 5000);
+	CHECK(now_ms() - from >= 59);
 	CHECK_EQ(counters().cache_evictions, 1);
 	CHECK_EQ(counters().cache_stale, 0);
 	/* one in use is no candidate */

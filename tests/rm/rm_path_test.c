@@ -396,6 +396,7 @@ static void each_gpu(void)
 		CU_OK(cuCtxSetCurrent(other));
 		gpu_free(a);
 		CU_OK(cuCtxSetCurrent(primary));
+		CU_OK(cuDevicePrimaryCtxRelease_v2(i));
 	}
 	CHECK_EQ(counters().self_tests, n);
 	finish();

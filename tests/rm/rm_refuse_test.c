@@ -269,7 +269,7 @@ static void closed_modules_with_ipc(void)
 	end();
 }
 
-/* ---- refusals of single calls: rm-abi 2.2 ------------------------------------------------------ */
+/* ---- refusals of single calls ------------------------------------------------------------------ */
 
 static const struct {
 	int status, err;

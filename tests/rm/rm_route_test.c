@@ -265,13 +265,17 @@ static void ipc_in_a_shared_block(void)
 	end();
 }
 
-/* Handles alone do not do: the self-test is made with cudaMalloc memory. */
-static void no_route(void)
+/* Handles alone do for memory that has one; the self-test is made with such memory then. */
+static void handles_alone(void)
 {
 	struct barway_mapping *m;
+	struct vmm v;
 
 	begin();
-	REFUSED(barway_map(ctx, mem, 100, NULL, &m), EIO, rm_arg);
+	vmm_alloc(&v, 2, CUF_HANDLE_POSIX_FD, NULL);
+	expect_route(v.addr + VMM_STEP - 10000, 20000, "vmm import");
+	vmm_free(&v);
+	REFUSED(barway_map(ctx, mem, 100, NULL, &m), ENOTSUP, "not memory with a POSIX handle");
 	CHECK_HAS(barway_errmsg(), "no route does it");
 	CHECK_EQ(fakenv_get("exports"), 0);
 	CHECK_EQ(fakenv_get("shares_all"), 0);
@@ -279,11 +283,24 @@ static void no_route(void)
 	end();
 }
 
+/* Opening says so, not the first mapping. */
+static void no_such_route(void)
+{
+	struct barway_context *c;
+
+	CHECK_EQ(setenv("BARWAY_RM_ROUTES", "hook,nothing", 1), 0);
+	REFUSED(barway_open(NULL, &c), EINVAL, "'nothing' is not one of tap, hook, vmm, ipc");
+	CHECK_EQ(setenv("BARWAY_RM_ROUTES", "hook", 1), 0);
+	OK(barway_open(NULL, &c));
+	OK(barway_close(c));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct rm_case cases[] = {
 		CASE(by_default),
 		CASE_ENV(by_default, "FAKENV=driver=535.288.01"),
+		CASE_ENV(by_default, "LD_BIND_NOW=1"),
 		CASE(exports_are_withheld),
 		CASE_ENV(exports_are_withheld, "FAKENV=driver=550.163.01"),
 		CASE(exports_go_on_to_the_kernel),
@@ -292,8 +309,8 @@ int main(int argc, char **argv)
 		CASE_ENV(the_tap_alone, "BARWAY_RM_ROUTES=tap"),
 		CASE_ENV(handles_and_ipc, "BARWAY_RM_ROUTES=vmm,ipc"),
 		CASE_ENV(ipc_in_a_shared_block, "BARWAY_RM_ROUTES=ipc"),
-		{ "no_route", no_route, "BARWAY_RM_ROUTES=nothing", "none is allowed" },
-		{ "no_route", no_route, "BARWAY_RM_ROUTES=vmm", "not memory with a POSIX handle" },
+		CASE_ENV(handles_alone, "BARWAY_RM_ROUTES=vmm"),
+		CASE(no_such_route),
 		{ 0 }
 	};
 

@@ -4,7 +4,8 @@
  * (tests/fake). Through the public interface, plus the injected faults of core/fault.h.
  *
  * What a process learns about a driver (devices, self-tests, libcuda's slot) it keeps, so each case
- * runs in a child process of its own, with its own environment. A case begins with start() and ends
+ * runs in a process of its own, with its own environment: "@<place in the table>" as the only
+ * argument runs one in this one. A case begins with start() and ends
  * with finish(), which looks that everything was given back and nothing forbidden was done.
  */
 #ifndef RM_TEST_H
@@ -26,6 +27,14 @@
 #include "cuda_fake.h"
 #include "fakenv.h"
 #include "test.h"
+
+#ifdef __has_feature
+#define TSAN __has_feature(thread_sanitizer)
+#elif defined(__SANITIZE_THREAD__)
+#define TSAN 1
+#else
+#define TSAN 0
+#endif
 
 struct rm_case {
 	const char *name;
@@ -158,6 +167,8 @@ static inline void start(void)
 static inline void finish(void)
 {
 	void *current;
+	unsigned flags;
+	int active;
 
 	OK(barway_close(ctx));
 	ctx = NULL;
@@ -165,6 +176,13 @@ static inline void finish(void)
 	check_conduct();
 	CU_OK(cuCtxGetCurrent(&current));
 	CHECK(current == primary);
+	/* nobody but the case holds its context */
+	if (primary) {
+		CU_OK(cuCtxSetCurrent(NULL));
+		CU_OK(cuDevicePrimaryCtxRelease_v2(0));
+	}
+	CU_OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+	CHECK_EQ(active, 0);
 }
 
 static inline struct barway_counters counters(void)
@@ -246,6 +264,29 @@ static inline void prove(uint64_t addr, size_t n, uint64_t base, size_t bytes, u
 	OK(barway_unmap(m));
 	free(want);
 	free(got);
+}
+
+/* A large range, mapped as a whole and proved at both ends. */
+static inline void prove_ends(uint64_t addr, size_t n)
+{
+	static unsigned char want[65536], got[65536];
+	struct barway_mapping *m;
+
+	OK(barway_map(ctx, addr, n, NULL, &m));
+	for (int end = 0; end < 2; end++) {
+		size_t at = end ? n - sizeof(want) : 0;
+
+		test_fill(want, sizeof(want), ++seed);
+		gpu_write(addr + at, want, sizeof(want));
+		OK(barway_copy_from(m, got, at, sizeof(got)));
+		CHECK(!memcmp(want, got, sizeof(got)));
+		test_fill(want, sizeof(want), ++seed);
+		OK(barway_copy_to(m, at, want, sizeof(want)));
+		OK(barway_flush(m));
+		gpu_read(got, addr + at, sizeof(got));
+		CHECK(!memcmp(want, got, sizeof(got)));
+	}
+	OK(barway_unmap(m));
 }
 
 /* Memory that nobody may write. */
@@ -334,7 +375,20 @@ static inline void vmm_free(struct vmm *v)
 
 /* ---- the cases -------------------------------------------------------------------------------- */
 
-__attribute__((noreturn)) static inline void rm_child(const struct rm_case *c)
+static int rm_place; /* of the case, in the table */
+
+/* In a child: the case anew. */
+__attribute__((noreturn)) static inline void rm_again(void)
+{
+	char place[16];
+
+	snprintf(place, sizeof(place), "@%d", rm_place);
+	execl("/proc/self/exe", program_invocation_name, place, (char *)NULL);
+	_exit(126);
+}
+
+/* In the child: the same program anew, with the environment of the case. */
+__attribute__((noreturn)) static inline void rm_exec(const struct rm_case *c)
 {
 	char *env = strdup(c->env ? c->env : ""), *save = NULL;
 
@@ -345,6 +399,11 @@ __attribute__((noreturn)) static inline void rm_child(const struct rm_case *c)
 		setenv(p, value, 1);
 	}
 	free(env);
+	rm_again();
+}
+
+__attribute__((noreturn)) static inline void rm_one(const struct rm_case *c)
+{
 	rm_arg = c->arg;
 	alarm(200);
 	switch (setjmp(test_jump)) {
@@ -359,13 +418,17 @@ __attribute__((noreturn)) static inline void rm_child(const struct rm_case *c)
 	}
 }
 
-/* As test_main(), with a process for each case. */
+/* As test_main(), with a process for each case: @argv chooses by substring of name or argument. */
 static inline int rm_main(int argc, char **argv, const struct rm_case *cases)
 {
 	const char *prog = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
 	int passed = 0, failed = 0, skipped = 0, status;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 2 && argv[1][0] == '@') {
+		rm_place = atoi(argv[1] + 1);
+		rm_one(&cases[rm_place]);
+	}
 	for (const struct rm_case *c = cases; c->name; c++) {
 		bool wanted = argc < 2;
 		pid_t pid;
@@ -374,9 +437,10 @@ static inline int rm_main(int argc, char **argv, const struct rm_case *cases)
 			wanted = wanted || strstr(c->name, argv[i]) || (c->arg && strstr(c->arg, argv[i]));
 		if (!wanted)
 			continue;
+		rm_place = (int)(c - cases);
 		pid = fork();
 		if (!pid)
-			rm_child(c);
+			rm_exec(c);
 		if (pid < 0 || waitpid(pid, &status, 0) != pid)
 			status = -1;
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {

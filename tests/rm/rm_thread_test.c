@@ -195,7 +195,8 @@ static void *use_libcuda(void *arg)
 		int fd = -1, error;
 
 		if (w->number % 2) {
-			if (cu.cuMemGetInfo_v2(&available, &total) || total != 1024ul << 20 || available > total)
+			if (cu.cuMemGetInfo_v2(&available, &total) || total != 1024ul << 20 ||
+			    available > total)
 				BAD("cuMemGetInfo");
 			continue;
 		}
