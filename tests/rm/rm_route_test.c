@@ -121,8 +121,11 @@ static void by_default(void)
 
 	begin();
 	if (!can_look()) {
-		REFUSED(barway_map(ctx, mem, 100, NULL, &m), EIO, "it is read-only");
+		REFUSED(barway_map(ctx, mem, 100, NULL, &m), ENOTSUP, "it is read-only");
 		CHECK_HAS(barway_errmsg(), "preload libbarway-tap.so");
+		vmm_alloc(&v, 2, CUF_HANDLE_POSIX_FD, NULL); /* needs no look */
+		expect_route(v.addr + 77, VMM_STEP, "vmm import");
+		vmm_free(&v);
 		CHECK_EQ(fakenv_get("shares_all"), 0);
 		end();
 		return;
