@@ -27,7 +27,8 @@ ninja -C "$build" >> "$log" 2>&1 || { tail -40 "$log"; exit 1; }
 # A user who is not root needs to get at the programs.
 stage=$(mktemp -d /tmp/barway-hw.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
-cp -r "$build/tests/hw/hw_test" "$build/tools/barway" "$build"/src/libbarway*.so* "$stage"/
+cp -r "$build/tests/hw/hw_test" "$build/tools/barway" "$build"/src/libbarway*.so* \
+	"$build"/compat/gdrapi/libgdrapi.so* "$build"/tests/clients/{clients,misuse}_test "$stage"/
 chmod -R a+rX "$stage"
 export LD_LIBRARY_PATH=$stage${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
@@ -85,6 +86,14 @@ if [ "$what" = all ]; then
 	for c in "$build"/tests/contract/*_test; do
 		[ -x "$c" ] && check "contract: $(basename "$c")" "$c"
 	done
+	check "gdrapi: as its clients use it" "$stage/clients_test"
+	[ -n "$as_user" ] && check "gdrapi: as an ordinary user" $as_user "$stage/clients_test"
+	check "gdrapi: misuse" "$stage/misuse_test"
+	check "gdrapi: misuse, no cache" env BARWAY_CACHE_BYTES=0 CHURN_CYCLES=1000 "$stage/misuse_test" \
+		threads nothing_leaks close_under
+	if [ "$(nvidia-smi -L 2> /dev/null | wc -l)" -ge 2 ]; then
+		check "gdrapi: NCCL over sockets" tests/clients/run-nccl.sh "$stage"
+	fi
 fi
 
 say "== barway info"
