@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* barway: the command. Each verb has a file of its own. */
 #include <errno.h>
+#include <stdbool.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,9 +61,23 @@ static int dispatch(int argc, char **argv)
 	return usage_error(NULL, "unknown verb '%s'; see 'barway --help'", verb);
 }
 
+/* A closed standard stream would be the next file that is opened. */
+static int standard_streams(void)
+{
+	bool had_stdout = fcntl(1, F_GETFD) >= 0;
+
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
+			return failure(NULL, "a standard stream is closed and /dev/null cannot be opened");
+	return had_stdout ? TOOL_OK : failure(NULL, "cannot write the output: it is closed");
+}
+
 int main(int argc, char **argv)
 {
-	int code = dispatch(argc, argv);
+	int code = standard_streams();
+
+	if (code == TOOL_OK)
+		code = dispatch(argc, argv);
 
 	/* a full disk or a closed pipe must not look like success */
 	errno = 0;

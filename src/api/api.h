@@ -56,7 +56,7 @@ struct barway_device *bw_context_device(struct bw_context *ctx, const struct bw_
 /* Ends a mapping that was retired and is on no list any more. */
 void bw_mapping_end(struct bw_mapping *m);
 
-/* The names of a caller's list of providers; -EINVAL names the unknown one. */
+/* The names in a caller's option of providers; -EINVAL names the unknown one. */
 int bw_check_providers(const char *list);
 
 /* How many contexts are open. */

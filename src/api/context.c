@@ -35,45 +35,33 @@ unsigned bw_open_contexts(void)
 	return n;
 }
 
-/* The place of @word in @words; -1: not there. */
-static int place(const char *const *words, int n, const char *word)
+static const char provider_names[] = "rm, soft"; /* in bw_map_providers */
+
+/* Names an unknown one in *@word and @n. */
+static bool providers_known(const char *list, const char **word, size_t *n)
 {
-	for (int i = 0; i < n; i++)
-		if (!strcmp(words[i], word))
-			return i;
-	return -1;
+	int i;
+
+	while (bw_list_next(&list, word, n)) {
+		for (i = 0; bw_map_providers[i]; i++)
+			if (bw_word_is(*word, *n, bw_map_providers[i]->name))
+				break;
+		if (!bw_map_providers[i])
+			return false;
+	}
+	return true;
 }
-
-static int choice(enum bw_param p, const char *const *words, int n, const char *accepted)
-{
-	int i = place(words, n, bw_param_text(p));
-	struct bw_param_view view;
-
-	if (i >= 0)
-		return i;
-	bw_param_view(p, &view);
-	return bw_err(EINVAL, "parameter %s: '%s' is not one of %s", view.name, view.value, accepted);
-}
-
-static const char *const device_words[] = { "auto", "cuda", "soft" };
-static const char *const fallback_words[] = { "report", "deny", "quiet" };
-static const char *const log_words[] = { "none", "error", "warn", "info", "debug" };
 
 int bw_check_providers(const char *list)
 {
+	const char *word;
 	size_t n;
 
-	for (; list && *list; list += n + (list[n] == ',')) {
-		bool known = false;
-
-		n = strcspn(list, ",");
-		for (int i = 0; bw_map_providers[i]; i++)
-			known = known || (strlen(bw_map_providers[i]->name) == n &&
-					  !strncmp(bw_map_providers[i]->name, list, n));
-		if (!known)
-			return bw_err(EINVAL, "providers: '%.*s' is not one of rm, soft", (int)n, list);
-	}
-	return 0;
+	if (providers_known(list, &word, &n))
+		return 0;
+	return bw_err(EINVAL, "option providers \"%.128s\": '%.*s' is not one of %s: give a "
+		      "comma-separated list of these, or NULL", list, (int)(n < 128 ? n : 128), word,
+		      provider_names);
 }
 
 /* What the first context of the process reads. */
@@ -81,36 +69,32 @@ static int load_parameters(void)
 {
 	const char *bad;
 	uint32_t isa;
-	int ret = bw_param_load(), level;
+	size_t n;
+	int ret = bw_param_load();
 
 	if (ret)
 		return ret;
-	level = choice(BW_P_LOG, log_words, 5, "none, error, warn, info, debug");
-	if (level < 0)
-		return level;
-	bw_log_default_level(level);
+	bw_log_default_level((int)bw_param_choice(BW_P_LOG));
 	bw_cache_configure();
-	if (!bw_mmio_parse_isa(bw_param_text(BW_P_CPU_MASK), &isa, &bad))
-		return bw_err(EINVAL, "parameter cpu_mask: '%s' begins with no instruction set that is "
-			      "known: all, or a list of c, sse2, sse41, avx2, avx512, movdir64b, neon", bad);
+	if (!bw_mmio_parse_isa(bw_param_text(BW_P_CPU_MASK), &isa, &bad, &n))
+		return bw_param_refuse(BW_P_CPU_MASK, bad, n,
+				       "all, c, sse2, sse41, avx2, avx512, movdir64b, neon");
 	bw_mmio_allow(isa);
-	ret = bw_check_providers(bw_param_text(BW_P_PROVIDERS));
+	if (!providers_known(bw_param_text(BW_P_PROVIDERS), &bad, &n))
+		return bw_param_refuse(BW_P_PROVIDERS, bad, n, provider_names);
+	ret = bw_map_configure();
 	if (!ret)
-		ret = bw_map_configure();
-	return ret ? ret : bw_fault_parse(bw_param_text(BW_P_FAULT));
+		bw_fault_arm_list(bw_param_text(BW_P_FAULT));
+	return ret;
 }
 
 static int fill(struct bw_context *ctx, const struct barway_open_options *o)
 {
 	const char *providers = o->providers;
-	int kinds, fallback, ret;
+	int ret;
 
-	kinds = choice(BW_P_DEVICES, device_words, 3, "auto, cuda, soft");
-	fallback = choice(BW_P_FALLBACK, fallback_words, 3, "report, deny, quiet");
-	if (kinds < 0 || fallback < 0)
-		return -EINVAL;
-	ctx->kinds = o->devices ? o->devices : (uint32_t)kinds;
-	ctx->fallback = o->fallback ? o->fallback : (uint32_t)fallback;
+	ctx->kinds = o->devices ? o->devices : bw_param_choice(BW_P_DEVICES);
+	ctx->fallback = o->fallback ? o->fallback : bw_param_choice(BW_P_FALLBACK);
 	if (ctx->kinds > BARWAY_DEVICES_SOFT)
 		return bw_err(EINVAL, "devices: %u is not a value of enum barway_devices", ctx->kinds);
 	if (ctx->fallback > BARWAY_FALLBACK_QUIET)
@@ -122,7 +106,7 @@ static int fill(struct bw_context *ctx, const struct barway_open_options *o)
 		providers = bw_param_text(BW_P_PROVIDERS);
 	ctx->providers = bw_alloc(strlen(providers) + 1);
 	if (!ctx->providers)
-		return bw_err(ENOMEM, "no memory");
+		return bw_err(ENOMEM, "no memory for the list of providers: free some");
 	strcpy(ctx->providers, providers);
 	ctx->ndevices = -1;
 	pthread_mutex_init(&ctx->lock, NULL);
@@ -148,7 +132,8 @@ int barway_open(const struct barway_open_options *options, struct barway_context
 	ret = open_contexts ? 0 : load_parameters();
 	if (!ret) {
 		ctx = bw_object_new(BW_OBJECT_CONTEXT);
-		ret = ctx ? fill(ctx, &o) : bw_err(ENOMEM, "no memory");
+		ret = ctx ? fill(ctx, &o) :
+			    bw_err(ENOMEM, "no memory for a context: free some");
 	}
 	if (!ret) {
 		open_contexts++;

@@ -106,22 +106,29 @@ int barway_device_count(struct barway_context *handle)
 	return bw_context_devices(ctx);
 }
 
-/* "0 = 0000:17:00.0 NVIDIA H200 (GPU-...); 1 = ..." */
+/* "0 = 0000:17:00.0 NVIDIA H200 (GPU-...); 1 = ...; and 3 more" */
 static const char *what_there_is(struct bw_context *ctx, char *text, size_t bytes)
 {
+	static const char most[] = "; and 2147483647 more";
+	char one[256], pci[16];
 	size_t used = 0;
 
-	text[0] = 0;
 	for (int i = 0; i < ctx->ndevices; i++) {
 		const struct bw_device *dev = ctx->devices[i]->dev;
-		char pci[16] = "";
+		const char *before = i ? "; " : "";
 		int n;
 
+		pci[0] = 0;
 		if (dev->has_pci)
 			bw_pci_format(&dev->pci, pci);
-		n = snprintf(text + used, bytes - used, "%s%d = %s%s%s (%s)", i ? "; " : "", i, pci,
-			     pci[0] ? " " : "", dev->name, dev->uuid);
-		used += n > 0 && (size_t)n < bytes - used ? (size_t)n : 0;
+		n = snprintf(one, sizeof(one), "%s%d = %s%s%s (%s)", before, i, pci, pci[0] ? " " : "",
+			     dev->name, dev->uuid);
+		if ((size_t)n >= bytes - used - sizeof(most)) {
+			snprintf(text + used, bytes - used, "%sand %d more", before, ctx->ndevices - i);
+			break;
+		}
+		memcpy(text + used, one, (size_t)n + 1);
+		used += (size_t)n;
 	}
 	return text;
 }
@@ -181,12 +188,12 @@ int barway_device_find(struct barway_context *handle, const char *name, struct b
 			break;
 		}
 		if (found)
-			return bw_err(ENODEV, "barway_device_find: more than one device is called '%s', of "
+			return bw_err(ENODEV, "barway_device_find: more than one device is called '%.128s', of "
 				      "%s", name, what_there_is(ctx, text, sizeof(text)));
 		found = ctx->devices[i];
 	}
 	if (!found)
-		return bw_err(ENODEV, "barway_device_find: no device is called '%s' (index, PCI address or "
+		return bw_err(ENODEV, "barway_device_find: no device is called '%.128s' (index, PCI address or "
 			      "UUID), but %s", name, what_there_is(ctx, text, sizeof(text)));
 	*out = bw_object_handle(found);
 	return 0;
@@ -223,9 +230,11 @@ int barway_device_query(struct barway_device *handle, struct barway_device_info 
 		i.memory_free = UINT64_MAX;
 	}
 	i.bar1_total = i.bar1_free = UINT64_MAX;
+	bw_map_enter();
 	for (int p = 0; bw_map_providers[p]; p++)
 		if (!bw_map_providers[p]->bar1(dev, &i.bar1_total, &i.bar1_free))
 			break;
+	bw_map_leave();
 	kernels = bw_mmio_choose(dev->coherent ? BW_CACHED : BW_WC, bw_mmio_allowed());
 	snprintf(i.store_kernel, sizeof(i.store_kernel), "%s", kernels.store->name);
 	snprintf(i.load_kernel, sizeof(i.load_kernel), "%s", kernels.load->name);
@@ -272,7 +281,9 @@ int barway_provider_query(struct barway_context *handle, struct barway_device *d
 		return bw_err(ENOENT, "barway_provider_query: there is no provider %u", index);
 	memset(&i, 0, sizeof(i));
 	bw_err_keep(&kept); /* a refusal is an answer */
+	bw_map_enter();
 	i.score = p->score(d ? d->dev : NULL, &why);
+	bw_map_leave();
 	bw_err_put_back(&kept);
 	if (i.score < 0)
 		i.score = -1;
@@ -307,7 +318,9 @@ int barway_pointer_query(struct barway_context *handle, uint64_t addr,
 		return bw_err_prefix(ret, "barway_pointer_query");
 	memset(&i, 0, sizeof(i));
 	i.kind = seg.kind;
+	bw_map_enter();
 	i.mappable = bw_mappable(&seg, &why);
+	bw_map_leave();
 	i.device = bw_context_device(ctx, seg.dev);
 	bw_err_put_back(&kept);
 	i.base = seg.base;

@@ -42,14 +42,15 @@ static int belongs(struct bw_context *ctx, const struct bw_window *win)
 	return 0;
 }
 
-/* The part of the range that has pages: copies are kept in it. */
+/* The first run of pages: copies are kept in it. A clamped range may have holes after it. */
 static void limit_copies(struct bw_mapping *m)
 {
-	const struct bw_piece *first = &m->win->pieces[0];
-	const struct bw_piece *last = &m->win->pieces[m->win->npieces - 1];
-	uint64_t end = last->addr + last->bytes;
+	const struct bw_piece *piece = &m->win->pieces[0];
+	uint64_t end = piece->addr + piece->bytes;
 
-	m->from = first->addr > m->addr ? first->addr - m->addr : 0;
+	m->from = piece->addr > m->addr ? piece->addr - m->addr : 0;
+	for (unsigned i = 1; i < m->win->npieces && piece[i].addr == end; i++)
+		end += piece[i].bytes;
 	m->to = end < m->addr + m->bytes ? end - m->addr : m->bytes;
 }
 

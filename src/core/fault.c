@@ -9,8 +9,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#include "core/err.h"
+#include "core/param.h"
 
 static const char *const names[BW_FAULT_COUNT] = {
 	[BW_FAULT_ALLOC] = "alloc",
@@ -74,42 +75,27 @@ static bool parse_one(const char *s, size_t len, unsigned *kind, unsigned *nth)
 	return false;
 }
 
-/* Returns the part that is not understood, NULL: all is. */
-static const char *parse(const char *list, unsigned nth[BW_FAULT_COUNT])
-{
-	unsigned kind, n;
-	size_t len;
-
-	for (const char *s = list; s && *list; s = s[len] ? s + len + 1 : NULL) {
-		len = strcspn(s, ",");
-		if (!parse_one(s, len, &kind, &n))
-			return s;
-		nth[kind] = n;
-	}
-	return NULL;
-}
-
 bool bw_fault_check(const char *list)
 {
-	unsigned nth[BW_FAULT_COUNT];
+	unsigned kind, nth;
+	const char *word;
+	size_t n;
 
-	return !parse(list, nth);
+	while (bw_list_next(&list, &word, &n))
+		if (!parse_one(word, n, &kind, &nth))
+			return false;
+	return true;
 }
 
-int bw_fault_parse(const char *list)
+void bw_fault_arm_list(const char *list)
 {
-	unsigned nth[BW_FAULT_COUNT] = { 0 };
-	const char *bad = parse(list, nth);
+	unsigned kind, nth;
+	const char *word;
+	size_t n;
 
-	if (bad)
-		return bw_err(EINVAL, "fault \"%.*s\": not understood: give a list of kind@N with "
-			      "N from 1 and the kind one of alloc, open, ioctl, mmap, "
-			      "device-alloc, aperture, copy, thread, cuda",
-			      (int)strcspn(bad, ","), bad);
-	for (unsigned i = 0; i < BW_FAULT_COUNT; i++)
-		if (nth[i])
-			bw_fault_arm(i, nth[i]);
-	return 0;
+	while (bw_list_next(&list, &word, &n))
+		if (parse_one(word, n, &kind, &nth))
+			bw_fault_arm(kind, nth);
 }
 
 void *bw_alloc(size_t bytes)
@@ -129,6 +115,19 @@ void *bw_alloc_array(size_t n, size_t bytes)
 	return calloc(1, total ? total : 1); /* NULL means one thing only */
 }
 
+int bw_above_stdio(int fd)
+{
+	int up;
+
+	if (fd < 0 || fd > 2)
+		return fd;
+	up = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (up < 0)
+		up = -errno;
+	close(fd);
+	return up;
+}
+
 int bw_open(const char *path, int flags)
 {
 	int fd;
@@ -138,7 +137,7 @@ int bw_open(const char *path, int flags)
 	do
 		fd = open(path, flags | O_CLOEXEC, 0600);
 	while (fd < 0 && errno == EINTR);
-	return fd < 0 ? -errno : fd;
+	return fd < 0 ? -errno : bw_above_stdio(fd);
 }
 
 int bw_ioctl(int fd, unsigned long request, void *arg)

@@ -29,8 +29,8 @@ enum bw_fault {
 void bw_fault_arm(enum bw_fault kind, unsigned nth);
 void bw_fault_disarm_all(void);
 bool bw_fault_pending(enum bw_fault kind); /* armed and not yet fired */
-int bw_fault_parse(const char *list);      /* "ioctl@3,mmap@1"; -EINVAL */
-bool bw_fault_check(const char *list);     /* would it parse? arms nothing, sets no message */
+bool bw_fault_check(const char *list);     /* is it a list of faults: "ioctl@3,mmap@1"? */
+void bw_fault_arm_list(const char *list);  /* arms what a list has, which was checked before */
 bool bw_fault_hit(enum bw_fault kind);     /* true: this call has to fail */
 
 /* malloc family: zeroed; freed with free(). NULL sets no message. */
@@ -39,6 +39,9 @@ void *bw_alloc_array(size_t n, size_t bytes);
 
 /* As the system calls, with O_CLOEXEC, restarted on EINTR; -errno on failure. */
 int bw_open(const char *path, int flags);
+/* A file that took the place of a closed standard stream is moved: what the program prints must not
+ * go there. Takes @fd over; also passes a negative one on. -errno on failure. */
+int bw_above_stdio(int fd);
 int bw_ioctl(int fd, unsigned long request, void *arg);
 int bw_mmap(void **out, void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
 

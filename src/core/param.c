@@ -104,9 +104,30 @@ static bool parse_bool(const char *s, uint64_t *value)
 	return false;
 }
 
-static bool one_of(const char *words, const char *value)
+/* The place of @value in @list; -1: it is not there. */
+static int place(const char *list, const char *value)
 {
-	return *value && !strpbrk(value, ", ") && bw_list_has(words, value);
+	const char *word;
+	size_t n;
+
+	for (int i = 0; bw_list_next(&list, &word, &n); i++)
+		if (bw_word_is(word, n, value))
+			return i;
+	return -1;
+}
+
+static const char *words_of(unsigned p)
+{
+	switch (p) {
+	case BW_P_LOG:
+		return "none,error,warn,info,debug";
+	case BW_P_DEVICES:
+		return "auto,cuda,soft";
+	case BW_P_FALLBACK:
+		return "report,deny,quiet";
+	default:
+		return "";
+	}
 }
 
 /* What is accepted where @value is not; NULL: it is fine. */
@@ -122,13 +143,16 @@ static const char *refused(unsigned p, const char *value)
 	switch (p) {
 	case BW_P_SOFT_DEVICES:
 		return v >= 1 && v <= 16 ? NULL : "1 to 16";
+	case BW_P_SOFT_MEMORY: /* the least that has room for the self-test and something beside it */
+		return v >= 16ull << 20 && v <= 4ull << 40 ? NULL : "16M to 4T";
+	case BW_P_SOFT_BAR1:
+		return v >= 1ull << 20 ? NULL : "1M or more";
 	case BW_P_LOG:
-		return one_of("none,error,warn,info,debug", value) ?
-			       NULL : "none, error, warn, info or debug";
+		return place(words_of(p), value) >= 0 ? NULL : "none, error, warn, info or debug";
 	case BW_P_DEVICES:
-		return one_of("auto,cuda,soft", value) ? NULL : "auto, cuda or soft";
+		return place(words_of(p), value) >= 0 ? NULL : "auto, cuda or soft";
 	case BW_P_FALLBACK:
-		return one_of("report,deny,quiet", value) ? NULL : "report, deny or quiet";
+		return place(words_of(p), value) >= 0 ? NULL : "report, deny or quiet";
 	case BW_P_FAULT:
 		return bw_fault_check(value) ?
 			       NULL : "a list of kind@N with N from 1 and the kind one of alloc, "
@@ -216,6 +240,25 @@ const char *bw_param_text(enum bw_param p)
 	return text ? text : table[p].dflt;
 }
 
+uint32_t bw_param_choice(enum bw_param p)
+{
+	return (uint32_t)place(words_of(p), bw_param_text(p)); /* it was checked when it was given */
+}
+
+int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known)
+{
+	char variable[64];
+
+	if (given[p].call)
+		return bw_err(EINVAL, "parameter %s \"%.128s\": '%.*s' is not one of %s: set it to a "
+			      "comma-separated list of these", table[p].name, bw_param_text(p),
+			      (int)(n < 128 ? n : 128), word, known);
+	variable_name(p, variable, sizeof(variable));
+	return bw_err(EINVAL, "environment %s=\"%.128s\": '%.*s' is not one of %s: give a "
+		      "comma-separated list of these, or unset it", variable, bw_param_text(p),
+		      (int)(n < 128 ? n : 128), word, known);
+}
+
 uint64_t bw_param_size(enum bw_param p)
 {
 	const char *text = bw_param_text(p);
@@ -240,20 +283,29 @@ bool bw_param_view(unsigned index, struct bw_param_view *view)
 	return true;
 }
 
+bool bw_list_next(const char **at, const char **word, size_t *n)
+{
+	const char *s = *at;
+
+	if (!s)
+		return false;
+	s += strspn(s, ", ");
+	*word = s;
+	*n = strcspn(s, ",");
+	*at = s + *n;
+	while (*n && s[*n - 1] == ' ')
+		--*n;
+	return *n;
+}
+
 bool bw_list_has(const char *list, const char *word)
 {
-	size_t n = strlen(word), len;
+	bool none = true;
+	const char *w;
+	size_t n;
 
-	if (!list || !*list)
-		return true;
-	for (const char *s = list; s; s = *s ? s + 1 : NULL) {
-		s += strspn(s, " ");
-		len = strcspn(s, ",");
-		while (len && s[len - 1] == ' ')
-			len--;
-		if (len == n && !memcmp(s, word, n))
+	for (; bw_list_next(&list, &w, &n); none = false)
+		if (bw_word_is(w, n, word))
 			return true;
-		s += strcspn(s, ",");
-	}
-	return false;
+	return none;
 }

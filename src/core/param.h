@@ -7,7 +7,9 @@
 #define BW_CORE_PARAM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum bw_param_kind {
 	BW_PARAM_SIZE, /* number, K M G T are powers of 1024 */
@@ -32,8 +34,25 @@ bool bw_param_view(unsigned index, struct bw_param_view *view);
 
 uint64_t bw_param_size(enum bw_param p); /* SIZE and BOOL */
 const char *bw_param_text(enum bw_param p);
+/* The place of the value among the words of the parameter, which must be one of log (by level),
+ * devices and fallback (as in their enums). */
+uint32_t bw_param_choice(enum bw_param p);
+/* -EINVAL for what only the part that has the words can tell: the value has the word [@word, +@n),
+ * which is none of @known, "a, b, c". Names the variable or the call that gave the value. */
+int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known);
 
-/* Is @word in the comma-separated @list? An empty or NULL list has every word. */
+/*
+ * Lists, in every parameter and option that is one: words separated by commas; spaces around a word
+ * and empty words are skipped. The next word of the list at *@at, which moves past it: @n bytes from
+ * *@word; false: no more. A NULL list has none.
+ */
+bool bw_list_next(const char **at, const char **word, size_t *n);
+/* Is @word in @list? A list without words, or NULL, has every word. */
 bool bw_list_has(const char *list, const char *word);
+
+static inline bool bw_word_is(const char *word, size_t n, const char *text)
+{
+	return strlen(text) == n && !memcmp(word, text, n);
+}
 
 #endif

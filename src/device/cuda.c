@@ -490,6 +490,29 @@ static int vmm_alloc(struct bw_device *dev, struct allocation *a)
 	return bw_cuda_err(error, "cuMemMap");
 }
 
+static struct allocation *take_allocation(uint64_t addr)
+{
+	struct allocation *a = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (struct allocation **at = &allocations; *at; at = &(*at)->next)
+		if ((*at)->addr == addr) {
+			a = *at;
+			*at = a->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return a;
+}
+
+static void keep_allocation(struct allocation *a)
+{
+	pthread_mutex_lock(&lock);
+	a->next = allocations;
+	allocations = a;
+	pthread_mutex_unlock(&lock);
+}
+
 static int cuda_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr)
 {
 	struct allocation *a;
@@ -515,10 +538,7 @@ static int cuda_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr)
 	bw_cuda_leave(&scope);
 	if (!ret) {
 		*addr = a->addr;
-		pthread_mutex_lock(&lock);
-		a->next = allocations;
-		allocations = a;
-		pthread_mutex_unlock(&lock);
+		keep_allocation(a);
 		return 0;
 	}
 out:
@@ -528,32 +548,38 @@ out:
 
 static int cuda_mem_free(uint64_t addr)
 {
-	struct allocation *a = NULL;
+	struct allocation *a = take_allocation(addr);
 	struct bw_cuda_scope scope;
-	int ret;
+	struct bw_sentence kept;
+	int error, ret;
 
-	pthread_mutex_lock(&lock);
-	for (struct allocation **at = &allocations; *at; at = &(*at)->next)
-		if ((*at)->addr == addr) {
-			a = *at;
-			*at = a->next;
-			break;
-		}
-	pthread_mutex_unlock(&lock);
 	if (!a)
 		return -ENOENT;
-	ret = bw_cuda_enter(a->dev, NULL, &scope);
-	if (!ret) {
-		if (a->handle) {
-			cuda.vmm_unmap(a->addr, a->bytes);
+	if (a->handle) { /* no context owns it */
+		error = cuda.vmm_unmap(a->addr, a->bytes);
+		if (!error) {
 			cuda.va_free(a->addr, a->bytes);
 			cuda.vmm_release(a->handle);
-		} else {
-			cuda.mem_free(a->addr);
 		}
-		bw_cuda_leave(&scope);
+	} else {
+		bw_err_keep(&kept);
+		ret = bw_cuda_enter(a->dev, NULL, &scope);
+		if (ret == -ENODEV) {
+			bw_err_put_back(&kept);
+			error = BW_CUDA_DEINITIALIZED; /* its memory went with the context */
+		} else if (ret) {
+			keep_allocation(a);
+			return ret;
+		} else {
+			error = cuda.mem_free(a->addr);
+			bw_cuda_leave(&scope);
+		}
 	}
-	free(a); /* where the context is gone, its memory is gone with it */
+	if (error && !bw_cuda_gone(error)) {
+		keep_allocation(a);
+		return bw_cuda_err(error, "free GPU memory");
+	}
+	free(a);
 	return 0;
 }
 

@@ -27,7 +27,7 @@
 #define SOFT_VERSION 1u
 #define SOFT_GATE 4000  /* the byte that is locked while the file is opened or left */
 #define SOFT_STAYS 1000 /* and on, by slot: locked until the process begins to exit */
-#define SOFT_PAGES_MAX (1u << 26) /* 4 TiB */
+#define SOFT_PAGES_MAX (1u << 26) /* 4 TiB: the most that soft_memory may be */
 
 /* ---- locks on bytes of the file ----------------------------------------------------------- */
 
@@ -328,7 +328,7 @@ static int memory_file(void)
 	if (bw_fault_hit(BW_FAULT_OPEN))
 		return -EMFILE;
 	fd = memfd_create("barway-soft", MFD_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return fd < 0 ? -errno : bw_above_stdio(fd);
 }
 
 /* Opens the file and takes its gate: nobody else opens or leaves it until it is let go. */
@@ -494,9 +494,6 @@ int soft_card_open(struct soft_card *c, int index)
 	memset(c, 0, sizeof(*c));
 	c->fd = -1;
 	c->dev.index = index;
-	if (npages < BW_SOFT_BLOCK >> SOFT_SHIFT || npages > SOFT_PAGES_MAX)
-		return bw_err(EINVAL, "parameter soft_memory: %llu bytes: give 2M to 4T",
-			      (unsigned long long)bw_param_size(BW_P_SOFT_MEMORY));
 	ret = name_path(c, index);
 	if (!ret)
 		ret = file_open(c);

@@ -29,6 +29,13 @@ static pthread_t sweeper;
 static bool sweeping, parked;
 static uintptr_t generation; /* of the sweeper that shall run */
 
+/*
+ * Whoever makes or destroys windows, or asks the providers about the driver, is in by the gate; a
+ * release of everything waits until all are out. Readers first (glibc's default): they may be nested,
+ * and wait for each other.
+ */
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+
 static pthread_cond_t undone;    /* a window that was leaving has left */
 static unsigned leaving;         /* condemned windows that still hold what they hold */
 static unsigned long long left;  /* how many have left so far */
@@ -70,6 +77,7 @@ static void forget_in_child(void)
 	generation++;
 	leaving = 0;
 	start_conditions();
+	pthread_rwlock_init(&gate, NULL);
 	bw_count(BW_C_CACHE_BYTES, -(int64_t)bw_counter(BW_C_CACHE_BYTES));
 	bw_count(BW_C_LIVE_BYTES, -(int64_t)bw_counter(BW_C_LIVE_BYTES));
 	bw_count(BW_C_LIVE_MAPPINGS, -(int64_t)bw_counter(BW_C_LIVE_MAPPINGS));
@@ -89,6 +97,7 @@ void bw_cache_configure(void)
 	keep_ms = bw_param_size(BW_P_CACHE_MS);
 	sweep_ms = bw_param_size(BW_P_CACHE_SWEEP_MS);
 	sweep_ms = sweep_ms ? sweep_ms : 1; /* 0 would never let go of the lock */
+	sweep_ms = sweep_ms < 86400000 ? sweep_ms : 86400000; /* a day; no overflow of what comes of it */
 	pthread_mutex_unlock(&lock);
 }
 
@@ -98,6 +107,16 @@ static uint64_t now_ms(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void bw_map_enter(void)
+{
+	pthread_rwlock_rdlock(&gate);
+}
+
+void bw_map_leave(void)
+{
+	pthread_rwlock_unlock(&gate);
 }
 
 /* ---- lists, with the lock held ---------------------------------------------------------------- */
@@ -160,10 +179,12 @@ static unsigned destroy_all(struct bw_window *condemned)
 
 	if (!condemned)
 		return 0;
+	bw_map_enter();
 	for (struct bw_window *next; condemned; condemned = next, n++) {
 		next = condemned->lru_next;
 		bw_window_destroy(condemned);
 	}
+	bw_map_leave();
 	pthread_mutex_lock(&lock);
 	leaving -= n;
 	left += n;
@@ -308,24 +329,20 @@ static void use(struct bw_window *win)
 }
 
 /* Does the window serve the request? Its pages may hold more than the segments do. */
-static bool serves(const struct bw_window *w, uint64_t addr, size_t bytes, bool clamp)
+static bool serves(const struct bw_window *w, uint64_t addr, size_t bytes)
 {
 	const struct bw_segment *first = &w->segs[0], *last = &w->segs[w->nsegs - 1];
 	uint64_t end = addr + bytes;
 
-	if (w->clamped || clamp) /* only the same one again */
-		return w->clamped && clamp && (addr & ~(BW_PAGE - 1)) == w->addr &&
-		       end <= w->addr + w->bytes && end + BW_PAGE > w->addr + w->bytes;
-	return addr >= w->addr && end <= w->addr + w->bytes && addr >= first->base &&
-	       end <= last->base + last->bytes;
+	return !w->uncached && !w->revoked && addr >= w->addr && end <= w->addr + w->bytes &&
+	       addr >= first->base && end <= last->base + last->bytes;
 }
 
 static struct bw_window *find(uint64_t id, uint64_t addr, size_t bytes,
 			      const struct bw_map_policy *policy)
 {
 	for (struct bw_window *w = *bucket(id); w; w = w->hash_next)
-		if (w->segs[0].id == id && !w->uncached && !w->revoked &&
-		    serves(w, addr, bytes, policy->clamp) &&
+		if (w->segs[0].id == id && serves(w, addr, bytes) &&
 		    bw_list_has(policy->providers, w->provider->name) &&
 		    (w->nsegs == 1 || fresh(w, addr, bytes))) /* the one is the @id just asked */
 			return w;
@@ -384,11 +401,12 @@ static int make(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
 int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
 		  struct bw_window **out, bool *cached)
 {
+	/* what a clamped window left out may be memory by now: it is looked at each time */
+	bool uncached = policy->uncached || policy->clamp;
 	struct bw_window *win = NULL;
 	int ret;
 
-	*cached = false;
-	if (!policy->uncached) {
+	if (!uncached) {
 		uint64_t id = identity(addr);
 
 		pthread_mutex_lock(&lock);
@@ -400,14 +418,18 @@ int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 	}
 	*cached = win != NULL;
 	if (!win) {
+		bw_map_enter();
 		ret = make(addr, bytes, policy, &win);
+		if (!ret) {
+			pthread_mutex_lock(&lock);
+			use(win);
+			win->uncached = uncached;
+			hash_add(win);
+			pthread_mutex_unlock(&lock);
+		}
+		bw_map_leave();
 		if (ret)
 			return ret;
-		pthread_mutex_lock(&lock);
-		use(win);
-		win->uncached = policy->uncached;
-		hash_add(win);
-		pthread_mutex_unlock(&lock);
 	}
 	*out = win;
 	return 0;
@@ -443,24 +465,41 @@ void bw_cache_flush(void)
 	flush();
 }
 
-unsigned bw_cache_live(void)
+/* With the lock held: the windows that mappings use; with @revoke their pages are taken away. */
+static unsigned live_windows(bool revoke)
 {
 	unsigned n = 0;
 
-	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < BUCKETS; i++)
-		for (struct bw_window *w = buckets[i]; w; w = w->hash_next)
-			n += w->users && !w->revoked;
-	pthread_mutex_unlock(&lock);
+		for (struct bw_window *w = buckets[i]; w; w = w->hash_next) {
+			if (!w->users || w->revoked)
+				continue;
+			n++;
+			if (revoke)
+				bw_window_revoke(w);
+		}
 	return n;
 }
 
-void bw_cache_revoke_live(void)
+unsigned bw_cache_close(bool revoke)
 {
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < BUCKETS; i++)
-		for (struct bw_window *w = buckets[i]; w; w = w->hash_next)
-			if (w->users && !w->revoked)
-				bw_window_revoke(w);
+	unsigned live;
+
+	for (;;) {
+		bw_cache_stop();
+		pthread_rwlock_wrlock(&gate);
+		pthread_mutex_lock(&lock);
+		if (!leaving && idle.lru_next == &idle)
+			break;
+		pthread_mutex_unlock(&lock); /* other threads put windows in meanwhile */
+		pthread_rwlock_unlock(&gate);
+	}
+	live = live_windows(revoke);
 	pthread_mutex_unlock(&lock);
+	return live;
+}
+
+void bw_cache_open(void)
+{
+	pthread_rwlock_unlock(&gate);
 }

@@ -13,10 +13,14 @@
 #include "map/map.h"
 
 void bw_cache_configure(void); /* reads the parameters */
-void bw_cache_flush(void); /* every idle window */
-unsigned bw_cache_live(void);    /* windows that mappings use */
-void bw_cache_revoke_live(void); /* takes the pages of all of them away */
-/* Stops the sweeper and flushes; what the last context does when it closes. */
-void bw_cache_stop(void);
+void bw_cache_flush(void);     /* every idle window */
+void bw_cache_stop(void);      /* the sweeper too; it starts again when there is work */
+
+/*
+ * Waits until nobody makes or destroys a window and none is idle, and keeps it so until
+ * bw_cache_open(). Returns the windows that mappings use; with @revoke their pages are taken away.
+ */
+unsigned bw_cache_close(bool revoke);
+void bw_cache_open(void);
 
 #endif

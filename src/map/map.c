@@ -402,17 +402,18 @@ int bw_map_configure(void)
 
 int bw_map_release(bool force, bool forget)
 {
-	unsigned live;
+	unsigned live = bw_cache_close(force);
+	int ret = 0;
 
-	bw_cache_stop();
-	live = bw_cache_live();
-	if (live && !force)
-		return bw_err(EBUSY, "release: %u mapped windows are in use: unmap them, or use "
-			      "BARWAY_RELEASE_FORCE", live);
-	bw_cache_revoke_live();
-	for (int i = 0; bw_map_providers[i]; i++)
-		bw_map_providers[i]->release(forget);
-	if (forget)
-		bw_self_test_forget();
-	return 0;
+	if (live && !force) {
+		ret = bw_err(EBUSY, "release: %u mapped windows are in use: unmap them, or use "
+			     "BARWAY_RELEASE_FORCE", live);
+	} else {
+		for (int i = 0; bw_map_providers[i]; i++)
+			bw_map_providers[i]->release(forget);
+		if (forget)
+			bw_self_test_forget();
+	}
+	bw_cache_open();
+	return ret;
 }

@@ -85,7 +85,7 @@ struct bw_window {
 	struct bw_segment *segs; /* every allocation in it, also those that share a page with another */
 	struct bw_reason reason; /* why this provider */
 	bool clamped;            /* may have holes, and pages beside the segments */
-	bool revoked;            /* its pages were taken away (barway_release_all) */
+	_Atomic bool revoked;    /* its pages were taken away (barway_release_all) */
 
 	/* the cache's, under its lock */
 	unsigned users;
@@ -127,6 +127,13 @@ struct bw_map_policy {
 int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,
 		  struct bw_window **out, bool *cached);
 void bw_window_put(struct bw_window *win);
+
+/*
+ * Around every question to a provider (score, bar1, accepts) and every making or undoing of windows:
+ * between the two no other thread closes the driver's files. May be nested.
+ */
+void bw_map_enter(void);
+void bw_map_leave(void);
 
 /* Makes and destroys windows; cache.c is their only caller. */
 int bw_window_new(uint64_t addr, size_t bytes, const struct bw_map_policy *policy,

@@ -553,18 +553,14 @@ enum { ROUTES = sizeof(routes) / sizeof(routes[0]) };
 
 int rm_check_routes(void)
 {
-	size_t n;
+	const char *at = bw_param_text(BW_P_RM_ROUTES), *word;
+	size_t n, i;
 
-	for (const char *at = bw_param_text(BW_P_RM_ROUTES); *at; at += n + (at[n] == ',')) {
-		bool known = false;
-
-		n = strcspn(at, ",");
-		for (size_t i = 0; i < ROUTES; i++)
-			known = known || (strlen(routes[i].name) == n &&
-					  !strncmp(routes[i].name, at, n));
-		if (!known)
-			return bw_err(EINVAL, "parameter rm_routes: '%.*s' is not one of tap, hook, vmm, "
-				      "ipc", (int)n, at);
+	while (bw_list_next(&at, &word, &n)) {
+		for (i = 0; i < ROUTES && !bw_word_is(word, n, routes[i].name); i++)
+			;
+		if (i == ROUTES)
+			return bw_param_refuse(BW_P_RM_ROUTES, word, n, "tap, hook, vmm, ipc");
 	}
 	return 0;
 }

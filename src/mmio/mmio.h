@@ -60,8 +60,9 @@ extern const struct bw_mmio_kernel *const bw_mmio_kernels[];
 /* Every instruction set of the list above that this CPU and its operating system can run. */
 uint32_t bw_mmio_cpu_isa(void);
 
-/* "avx2,sse2" or "all" or "c" -> mask; returns false with *bad pointing at the unknown word. */
-bool bw_mmio_parse_isa(const char *list, uint32_t *mask, const char **bad);
+/* "avx2,sse2" or "all" or "c" -> mask; false: the @n bytes at *@bad are no word of these, 0 bytes
+ * where the list is empty. */
+bool bw_mmio_parse_isa(const char *list, uint32_t *mask, const char **bad, size_t *n);
 
 /* What the parameter cpu_mask allows in this process; all until it is set. */
 void bw_mmio_allow(uint32_t isa);

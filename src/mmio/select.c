@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The list of kernels, what this CPU can run, and which kernel a mapping gets. */
-#include <string.h>
-
+#include "core/param.h"
 #include "mmio/kernels.h"
 
 #if defined(__x86_64__)
@@ -108,26 +107,26 @@ uint32_t bw_mmio_cpu_isa(void)
 	return BW_ISA_C | arch_isa();
 }
 
-bool bw_mmio_parse_isa(const char *list, uint32_t *mask, const char **bad)
+static uint32_t isa_of(const char *word, size_t n)
 {
-	const size_t count = sizeof(words) / sizeof(words[0]);
-	uint32_t sum = 0;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (bw_word_is(word, n, words[i].word))
+			return words[i].mask;
+	return 0;
+}
 
-	for (;;) {
-		size_t len = strcspn(list, ","), i = 0;
+bool bw_mmio_parse_isa(const char *list, uint32_t *mask, const char **bad, size_t *n)
+{
+	uint32_t sum = 0, isa;
 
-		while (i < count &&
-		       (strlen(words[i].word) != len || memcmp(words[i].word, list, len)))
-			i++;
-		if (i == count) {
-			*bad = list;
+	while (bw_list_next(&list, bad, n)) {
+		isa = isa_of(*bad, *n);
+		if (!isa)
 			return false;
-		}
-		sum |= words[i].mask;
-		if (!list[len])
-			break;
-		list += len + 1;
+		sum |= isa;
 	}
+	if (!sum)
+		return false;
 	*mask = sum;
 	return true;
 }
