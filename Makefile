@@ -51,6 +51,8 @@ hw:
 install: all
 	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
 	$(MESON) install -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then \
+		PATH="$$PATH:/usr/sbin:/sbin" ldconfig 2>/dev/null || :; fi
 
 clang:
 	@scripts/build-clang

@@ -28,11 +28,11 @@
  * Memory ordering of a mapping (write-combined unless barway_mapping_query() says otherwise):
  *
  *    after                    guaranteed
- *    barway_copy_to()         RETURNED and LOCAL. All its stores have left the CPU's write-combining
- *                             buffers as posted PCIe writes, in order with later stores of this
- *                             thread. Within one call no order between its bytes is promised,
- *                             except that an aligned copy of 1, 2, 4 or 8 bytes is one store, which
- *                             a GPU load of the same size sees whole: old or new.
+ *    barway_copy_to()         RETURNED and LOCAL. All its stores have left the CPU's
+ *                             write-combining buffers as posted PCIe writes, in order with later
+ *                             stores of this thread. Within one call no order between its bytes is
+ *                             promised, except that an aligned copy of 1, 2, 4 or 8 bytes is one
+ *                             store, which a GPU load of the same size sees whole: old or new.
  *    barway_fence_publish()   the same for stores the caller did himself through the pointer: every
  *                             earlier store of this thread goes before every later one.
  *    barway_flush()           everything this thread wrote before is VISIBLE to kernels that are
@@ -42,17 +42,17 @@
  *
  * A kernel that is already running sees those bytes with a load that is not served from a stale
  * copy: ld.acquire.sys orders everything the kernel reads after it and is the one to use on a flag;
- * ld.relaxed.sys and volatile loads see the flag itself but do not order later loads (follow them by
- * fence.acq_rel.sys); a plain or .nc load may be served from L1 and see old bytes for ever. A kernel
- * that starts after barway_copy_to() RETURNED sees its bytes with any load.
+ * ld.relaxed.sys and volatile loads see the flag itself but do not order later loads (follow them
+ * by fence.acq_rel.sys); a plain or .nc load may be served from L1 and see old bytes for ever. A
+ * kernel that starts after barway_copy_to() RETURNED sees its bytes with any load.
  *
- * SYNC_MEMOPS: the CUDA attribute CU_POINTER_ATTRIBUTE_SYNC_MEMOPS makes CUDA's own synchronous copies
- * complete before they return. Barway never sets it. Without it a cudaMemcpy of up to 64 KiB from
- * pageable memory, and any device-to-device copy, may return before its bytes have ARRIVED (CUDA
- * documentation, "API synchronization behavior"): a load through a mapping then sees old bytes, and a
- * store through it can be overwritten by the late ones. So whatever CUDA writes has to be complete
- * before the CPU reads or writes the same bytes through a mapping: wait for its stream or event, or
- * for a flag that a kernel set after its data.
+ * SYNC_MEMOPS: the CUDA attribute CU_POINTER_ATTRIBUTE_SYNC_MEMOPS makes CUDA's own synchronous
+ * copies complete before they return. Barway never sets it. Without it a cudaMemcpy of up to 64 KiB
+ * from pageable memory, and any device-to-device copy, may return before its bytes have ARRIVED
+ * (CUDA documentation, "API synchronization behavior"): a load through a mapping then sees old
+ * bytes, and a store through it can be overwritten by the late ones. So whatever CUDA writes has to
+ * be complete before the CPU reads or writes the same bytes through a mapping: wait for its stream
+ * or event, or for a flag that a kernel set after its data.
  */
 #ifndef BARWAY_H
 #define BARWAY_H
@@ -104,7 +104,8 @@ typedef void (*barway_log_fn)(void *arg, int level, const char *text);
 
 /**
  * barway_set_log() - where log lines go and from which level on
- * @fn:    called for each line, from any thread, one at a time; NULL: standard error
+ * @fn:    called for each line, from any thread, one at a time; NULL: standard error. It must not
+ *         call Barway, this function included
  * @arg:   handed to @fn; owned by the caller
  * @level: the least important level that is passed on, enum barway_log_level; 0: none. The default
  *         is BARWAY_LOG_WARN, or the parameter "log" (environment BARWAY_LOG).
@@ -127,7 +128,7 @@ BARWAY_API int barway_param_set(const char *name, const char *value);
 
 struct barway_param_info {
 	size_t size;         /* set by the caller: sizeof(struct barway_param_info) */
-	const char *name;    /* all strings are owned by the library and valid until the next open */
+	const char *name;    /* all strings: the library's, valid until the next open */
 	const char *value;   /* the value in force */
 	const char *dflt;    /* the built-in one */
 	const char *help;    /* one sentence */
@@ -137,7 +138,8 @@ struct barway_param_info {
 /**
  * barway_param_get() - the parameter at a place in the list
  * @index: from 0
- * Errors: -ENOENT past the end, -E2BIG a larger struct with a non-zero tail, -EINVAL size too small.
+ * Errors: -ENOENT past the end, -E2BIG a larger struct with a non-zero tail, -EINVAL size too
+ * small.
  */
 BARWAY_API int barway_param_get(unsigned index, struct barway_param_info *info);
 
@@ -193,7 +195,7 @@ enum barway_device_kind {
 struct barway_device_info {
 	size_t size;              /* sizeof(struct barway_device_info) */
 	uint32_t kind;            /* enum barway_device_kind */
-	int32_t index;            /* place in this context's list; for CUDA its ordinal in this process */
+	int32_t index;            /* place in this context's list; for CUDA its ordinal */
 	char name[96];            /* "NVIDIA H200" */
 	char pci[16];             /* "0000:17:00.0"; "" for the soft GPU */
 	char uuid[48];            /* "GPU-..." */
@@ -242,8 +244,9 @@ BARWAY_API int barway_device_query(struct barway_device *dev, struct barway_devi
  * barway_device_activate() - make the device usable by a program that does no CUDA of its own
  *
  * Retains the device's primary CUDA context until the context is closed. This is the only call that
- * can create a CUDA context; a program that uses CUDA itself does not need it. Nothing to do for the
- * soft GPU. Calling it again does nothing. Errors: -ENODEV, -ENOMEM, -EIO with CUDA's error. Blocks.
+ * can create a CUDA context; a program that uses CUDA itself does not need it. Nothing to do for
+ * the soft GPU. Calling it again does nothing. Errors: -ENODEV, -ENOMEM, -EIO with CUDA's error.
+ * Blocks.
  */
 BARWAY_API int barway_device_activate(struct barway_device *dev);
 
@@ -302,9 +305,10 @@ BARWAY_API int barway_pointer_query(struct barway_context *ctx, uint64_t addr,
 
 /**
  * barway_mem_alloc() - allocate GPU memory that every provider can map
- * @dev:   where; a CUDA device needs an active primary context (a program that uses the CUDA runtime
- *         has one; barway_device_activate() makes one)
- * @bytes: size, bytes; rounded up to the device's granularity (2 MiB on CUDA, 64 KiB on the soft GPU)
+ * @dev:   where; a CUDA device needs an active primary context (a program that uses the CUDA
+ *         runtime has one; barway_device_activate() makes one)
+ * @bytes: size, bytes; rounded up to the device's granularity (2 MiB on CUDA, 64 KiB on the soft
+ *         GPU)
  * @addr:  the device address, owned by the caller, to barway_mem_free()
  * Errors: -EINVAL 0 bytes, -ENOMEM, -ENODEV no active context. Blocks; may synchronise the device.
  */
@@ -327,9 +331,11 @@ struct barway_map_options {
 
 #define BARWAY_MAP_UNCACHED 1u /* make it anew, and undo it at unmap: the cache is not used */
 /*
- * The range may begin before and end after its memory, as callers that round to 64 KiB have it. What
- * the driver holds in one block with that memory is mapped along; the rest of the range is not: its
- * pages fault, and copies there are refused where they lie before or after everything mapped.
+ * The range may begin before and end after its memory, as callers that round to 64 KiB have it.
+ * What the driver holds in one block with that memory is mapped along; the rest of the range is a
+ * hole: loads and stores through the pointer fault there. Copies go no further than the first run
+ * of memory without a hole: before it, and from the first hole after it on, they are -EINVAL. Such
+ * a mapping is never taken from the cache or kept in it.
  */
 #define BARWAY_MAP_CLAMP 2u
 
@@ -343,14 +349,18 @@ struct barway_map_options {
  * @out:     the mapping, owned by the caller, to barway_unmap()
  *
  * Any number of mappings may cover the same bytes. The first mapping of a process on a device makes
- * the self-test of the provider (some milliseconds). A range that was mapped a moment ago comes from
- * the cache.
+ * the self-test of the provider (some milliseconds). A range that was mapped a moment ago comes
+ * from the cache, unless it is larger than the cache keeps: see barway_unmap().
  *
- * Errors: -EINVAL 0 bytes or a range that wraps; -EFAULT not GPU memory (plain host, freed) or the
- * range ends beyond it; -ENOTSUP a kind that cannot be mapped (the message says which kind it is and
- * what to use instead) or no provider takes it (the message has each one's reason); -ENOMEM the BAR1
- * aperture is full (the message has needed and free) or memory is short; -EACCES device nodes;
- * -EIO the provider failed its self-test or a check: it is never used then; -ESTALE. Blocks.
+ * Errors: -EINVAL 0 bytes, a range that wraps, @out NULL, or in @options a size that is too small,
+ * an unknown flag, a reserved field that is not 0 or an unknown provider's name; -E2BIG options of
+ * a newer version with a non-zero tail; -EFAULT not GPU memory (plain host, freed) or the range
+ * ends beyond it; -ENODEV memory of a device that the context does not have, or no active CUDA
+ * context; -ENOTSUP a kind that cannot be mapped (the message says which kind it is and what to use
+ * instead) or no provider takes it (the message has each one's reason); -ENOMEM the BAR1 aperture
+ * is full (the message has needed and free) or memory is short; -EACCES device nodes; -EMFILE,
+ * -ENFILE no file can be opened; -EAGAIN other threads were in the way each time; -EIO the provider
+ * failed its self-test (it is never used then) or a check; -ESTALE. Blocks.
  */
 BARWAY_API int barway_map(struct barway_context *ctx, uint64_t addr, size_t bytes,
 			  const struct barway_map_options *options, struct barway_mapping **out);
@@ -360,7 +370,9 @@ BARWAY_API int barway_map(struct barway_context *ctx, uint64_t addr, size_t byte
  *
  * Its pointer must not be used afterwards. What was mapped may stay in the cache for a while,
  * bounded by the parameters cache_bytes and cache_ms, and never longer than cache_sweep_ms after
- * the memory was freed. Errors: -ESTALE unmapped before, or inherited through fork. May block.
+ * the memory was freed. What is larger than a quarter of cache_bytes (16 MiB by default) is never
+ * kept: it is undone here, and made anew by the next barway_map(). Errors: -ESTALE unmapped before,
+ * or inherited through fork. May block.
  */
 BARWAY_API int barway_unmap(struct barway_mapping *map);
 
@@ -397,7 +409,7 @@ struct barway_mapping_info {
 
 /**
  * barway_mapping_query() - the path of a mapping
- * Errors: -ESTALE, -EINVAL size too small, -E2BIG. Takes a lock.
+ * Errors: -ESTALE, -EINVAL size too small, -E2BIG. Does not block.
  */
 BARWAY_API int barway_mapping_query(struct barway_mapping *map, struct barway_mapping_info *info);
 
@@ -436,11 +448,11 @@ enum barway_method {
  * barway_copy_to_by() - barway_copy_to() by a method of the caller's choice
  * @method: enum barway_method
  *
- * BARWAY_METHOD_CE: when it returns the bytes are VISIBLE to kernels that start later and to running
- * ones that load as the top of this header says. Works during a stream capture and never uses the
- * default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method; -EFAULT the memory was
- * freed under the mapping, which the engine cannot reach then; -EIO CUDA's error; -ENOMEM. Blocks for
- * BARWAY_METHOD_CE.
+ * BARWAY_METHOD_CE: when it returns the bytes are VISIBLE to kernels that start later and to
+ * running ones that load as the top of this header says. Works during a stream capture and never
+ * uses the default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method; -EFAULT the
+ * memory was freed under the mapping, which the engine cannot reach then; -EIO CUDA's error;
+ * -ENOMEM. Blocks for BARWAY_METHOD_CE.
  */
 BARWAY_API int barway_copy_to_by(struct barway_mapping *map, uint32_t method, size_t offset,
 				 const void *src, size_t bytes);
@@ -502,9 +514,11 @@ BARWAY_API int barway_cache_flush(struct barway_context *ctx);
  * @flags: 0 or BARWAY_RELEASE_FORCE
  *
  * Undoes the cache, closes every driver file of this process's Barway, and forgets the self-tests;
- * the next barway_map() starts afresh. Process-wide. The caller must keep other threads from using
- * mappings meanwhile. Errors: -EBUSY mappings are live and FORCE was not given: the cache is undone,
- * nothing else; -EINVAL unknown flags; -ESTALE. Blocks.
+ * the next barway_map() starts afresh. Process-wide. Other threads may map and query meanwhile:
+ * what needs the driver waits. With FORCE the caller keeps them from using mappings that are
+ * revoked: from loads and stores through their pointers, and from copies. Errors: -EBUSY mappings
+ * are live and FORCE was not given: the cache is undone, nothing else; -EINVAL unknown flags;
+ * -ESTALE. Blocks.
  */
 BARWAY_API int barway_release_all(struct barway_context *ctx, uint32_t flags);
 
