@@ -59,9 +59,9 @@ int bw_check_providers(const char *list)
 
 	if (providers_known(list, &word, &n))
 		return 0;
-	return bw_err(EINVAL, "option providers \"%.128s\": '%.*s' is not one of %s: give a "
-		      "comma-separated list of these, or NULL", list, (int)(n < 128 ? n : 128), word,
-		      provider_names);
+	return bw_err(EINVAL, "option providers \"%.128s\": '%.*s' is not one of %s: give "
+		      "a comma-separated list of these, or NULL", list, (int)(n < 128 ? n : 128),
+		      word, provider_names);
 }
 
 /* What the first context of the process reads. */
@@ -96,9 +96,11 @@ static int fill(struct bw_context *ctx, const struct barway_open_options *o)
 	ctx->kinds = o->devices ? o->devices : bw_param_choice(BW_P_DEVICES);
 	ctx->fallback = o->fallback ? o->fallback : bw_param_choice(BW_P_FALLBACK);
 	if (ctx->kinds > BARWAY_DEVICES_SOFT)
-		return bw_err(EINVAL, "devices: %u is not a value of enum barway_devices", ctx->kinds);
+		return bw_err(EINVAL, "devices: %u is not a value of enum barway_devices",
+			      ctx->kinds);
 	if (ctx->fallback > BARWAY_FALLBACK_QUIET)
-		return bw_err(EINVAL, "fallback: %u is not a value of enum barway_fallback", ctx->fallback);
+		return bw_err(EINVAL, "fallback: %u is not a value of enum barway_fallback",
+			      ctx->fallback);
 	ret = bw_check_providers(providers);
 	if (ret)
 		return ret;
@@ -122,8 +124,8 @@ int barway_open(const struct barway_open_options *options, struct barway_context
 	if (!out)
 		return bw_err(EINVAL, "barway_open: out is NULL");
 	if (options) {
-		ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_open_options, fallback), options,
-				   "barway_open: options");
+		ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_open_options, fallback),
+				   options, "barway_open: options");
 		if (ret)
 			return ret;
 	}
@@ -201,8 +203,8 @@ int barway_release_all(struct barway_context *handle, uint32_t flags)
 	if (!bw_context_get(handle))
 		return bw_handle_stale(handle, "barway_release_all", "context");
 	if (flags & ~BARWAY_RELEASE_FORCE)
-		return bw_err(EINVAL, "barway_release_all: flags 0x%x: only BARWAY_RELEASE_FORCE is known",
-			      flags);
+		return bw_err(EINVAL, "barway_release_all: flags 0x%x: only BARWAY_RELEASE_FORCE "
+			      "is known", flags);
 	pthread_mutex_lock(&lock);
 	ret = bw_map_release(flags & BARWAY_RELEASE_FORCE, true);
 	pthread_mutex_unlock(&lock);

@@ -121,10 +121,11 @@ static const char *what_there_is(struct bw_context *ctx, char *text, size_t byte
 		pci[0] = 0;
 		if (dev->has_pci)
 			bw_pci_format(&dev->pci, pci);
-		n = snprintf(one, sizeof(one), "%s%d = %s%s%s (%s)", before, i, pci, pci[0] ? " " : "",
-			     dev->name, dev->uuid);
+		n = snprintf(one, sizeof(one), "%s%d = %s%s%s (%s)", before, i, pci,
+			     pci[0] ? " " : "", dev->name, dev->uuid);
 		if ((size_t)n >= bytes - used - sizeof(most)) {
-			snprintf(text + used, bytes - used, "%sand %d more", before, ctx->ndevices - i);
+			snprintf(text + used, bytes - used, "%sand %d more", before,
+				 ctx->ndevices - i);
 			break;
 		}
 		memcpy(text + used, one, (size_t)n + 1);
@@ -188,13 +189,15 @@ int barway_device_find(struct barway_context *handle, const char *name, struct b
 			break;
 		}
 		if (found)
-			return bw_err(ENODEV, "barway_device_find: more than one device is called '%.128s', of "
-				      "%s", name, what_there_is(ctx, text, sizeof(text)));
+			return bw_err(ENODEV, "barway_device_find: more than one device is called "
+				      "'%.128s', of %s", name,
+				      what_there_is(ctx, text, sizeof(text)));
 		found = ctx->devices[i];
 	}
 	if (!found)
-		return bw_err(ENODEV, "barway_device_find: no device is called '%.128s' (index, PCI address or "
-			      "UUID), but %s", name, what_there_is(ctx, text, sizeof(text)));
+		return bw_err(ENODEV, "barway_device_find: no device is called '%.128s' (index, "
+			      "PCI address or UUID), but %s", name,
+			      what_there_is(ctx, text, sizeof(text)));
 	*out = bw_object_handle(found);
 	return 0;
 }

@@ -143,7 +143,7 @@ static const char *refused(unsigned p, const char *value)
 	switch (p) {
 	case BW_P_SOFT_DEVICES:
 		return v >= 1 && v <= 16 ? NULL : "1 to 16";
-	case BW_P_SOFT_MEMORY: /* the least that has room for the self-test and something beside it */
+	case BW_P_SOFT_MEMORY: /* room for the self-test's blocks and something beside them */
 		return v >= 16ull << 20 && v <= 4ull << 40 ? NULL : "16M to 4T";
 	case BW_P_SOFT_BAR1:
 		return v >= 1ull << 20 ? NULL : "1M or more";
@@ -242,7 +242,8 @@ const char *bw_param_text(enum bw_param p)
 
 uint32_t bw_param_choice(enum bw_param p)
 {
-	return (uint32_t)place(words_of(p), bw_param_text(p)); /* it was checked when it was given */
+	/* it was checked when it was given */
+	return (uint32_t)place(words_of(p), bw_param_text(p));
 }
 
 int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known)
@@ -250,12 +251,12 @@ int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *kno
 	char variable[64];
 
 	if (given[p].call)
-		return bw_err(EINVAL, "parameter %s \"%.128s\": '%.*s' is not one of %s: set it to a "
-			      "comma-separated list of these", table[p].name, bw_param_text(p),
+		return bw_err(EINVAL, "parameter %s \"%.128s\": '%.*s' is not one of %s: set it to "
+			      "a comma-separated list of these", table[p].name, bw_param_text(p),
 			      (int)(n < 128 ? n : 128), word, known);
 	variable_name(p, variable, sizeof(variable));
-	return bw_err(EINVAL, "environment %s=\"%.128s\": '%.*s' is not one of %s: give a "
-		      "comma-separated list of these, or unset it", variable, bw_param_text(p),
+	return bw_err(EINVAL, "environment %s=\"%.128s\": '%.*s' is not one of %s: give "
+		      "a comma-separated list of these, or unset it", variable, bw_param_text(p),
 		      (int)(n < 128 ? n : 128), word, known);
 }
 

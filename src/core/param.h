@@ -42,9 +42,9 @@ uint32_t bw_param_choice(enum bw_param p);
 int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known);
 
 /*
- * Lists, in every parameter and option that is one: words separated by commas; spaces around a word
- * and empty words are skipped. The next word of the list at *@at, which moves past it: @n bytes from
- * *@word; false: no more. A NULL list has none.
+ * Lists, in every parameter and option that is one: words separated by commas; spaces around a
+ * word and empty words are skipped. The next word of the list at *@at, which moves past it:
+ * @n bytes from *@word; false: no more. A NULL list has none.
  */
 bool bw_list_next(const char **at, const char **word, size_t *n);
 /* Is @word in @list? A list without words, or NULL, has every word. */
