@@ -31,10 +31,11 @@ static uintptr_t generation; /* of the sweeper that shall run */
 
 /*
  * Whoever makes or destroys windows, or asks the providers about the driver, is in by the gate; a
- * release of everything waits until all are out. Readers first (glibc's default): they may be nested,
- * and wait for each other.
+ * release of everything waits until all are out. It takes the turn first, so that no more come in;
+ * those who destroy need no turn: others, who are in, may be waiting for them.
  */
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_cond_t undone;    /* a window that was leaving has left */
 static unsigned leaving;         /* condemned windows that still hold what they hold */
@@ -78,6 +79,7 @@ static void forget_in_child(void)
 	leaving = 0;
 	start_conditions();
 	pthread_rwlock_init(&gate, NULL);
+	pthread_mutex_init(&turn, NULL);
 	bw_count(BW_C_CACHE_BYTES, -(int64_t)bw_counter(BW_C_CACHE_BYTES));
 	bw_count(BW_C_LIVE_BYTES, -(int64_t)bw_counter(BW_C_LIVE_BYTES));
 	bw_count(BW_C_LIVE_MAPPINGS, -(int64_t)bw_counter(BW_C_LIVE_MAPPINGS));
@@ -111,6 +113,8 @@ static uint64_t now_ms(void)
 
 void bw_map_enter(void)
 {
+	pthread_mutex_lock(&turn);
+	pthread_mutex_unlock(&turn);
 	pthread_rwlock_rdlock(&gate);
 }
 
@@ -179,12 +183,12 @@ static unsigned destroy_all(struct bw_window *condemned)
 
 	if (!condemned)
 		return 0;
-	bw_map_enter();
+	pthread_rwlock_rdlock(&gate);
 	for (struct bw_window *next; condemned; condemned = next, n++) {
 		next = condemned->lru_next;
 		bw_window_destroy(condemned);
 	}
-	bw_map_leave();
+	pthread_rwlock_unlock(&gate);
 	pthread_mutex_lock(&lock);
 	leaving -= n;
 	left += n;
@@ -485,6 +489,7 @@ unsigned bw_cache_close(bool revoke)
 {
 	unsigned live;
 
+	pthread_mutex_lock(&turn);
 	for (;;) {
 		bw_cache_stop();
 		pthread_rwlock_wrlock(&gate);
@@ -494,6 +499,7 @@ unsigned bw_cache_close(bool revoke)
 		pthread_mutex_unlock(&lock); /* other threads put windows in meanwhile */
 		pthread_rwlock_unlock(&gate);
 	}
+	pthread_mutex_unlock(&turn);
 	live = live_windows(revoke);
 	pthread_mutex_unlock(&lock);
 	return live;

@@ -130,7 +130,7 @@ void bw_window_put(struct bw_window *win);
 
 /*
  * Around every question to a provider (score, bar1, accepts) and every making or undoing of windows:
- * between the two no other thread closes the driver's files. May be nested.
+ * between the two no other thread closes the driver's files. Not to be nested.
  */
 void bw_map_enter(void);
 void bw_map_leave(void);

@@ -262,6 +262,35 @@ static void swept(void)
 	end();
 }
 
+/* With something in the cache; a time so long that it does not fit a clock is a long time, too. */
+static void sleeps(void)
+{
+	static const char *const sweep_ms[] = {
+		"18446744073709551615", "9223372036854775807", "50"
+	};
+	struct timespec before, after;
+
+	for (unsigned i = 0; i < N(sweep_ms); i++) {
+		double used;
+		uint64_t a;
+
+		begin_cache("64M", "10000", sweep_ms[i]);
+		a = alloc(0, GRANULE);
+		OK(barway_unmap(map(a, 1)));
+		CHECK(counters().cache_bytes);
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+		sleep_ms(500);
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+		used = (double)(after.tv_sec - before.tv_sec) +
+		       (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+		if (used > 0.1)
+			FAIL("cache_sweep_ms %s: %.3f s of CPU time in 0.5 s", sweep_ms[i], used);
+		CHECK(counters().cache_bytes); /* nor was it taken for due */
+		release(a);
+		end();
+	}
+}
+
 static void off(void)
 {
 	struct barway_mapping *m;
@@ -407,6 +436,7 @@ int main(int argc, char **argv)
 		TEST(bounded),
 		TEST(kept_for_a_while),
 		TEST(swept),
+		TEST(sleeps),
 		TEST(off),
 		TEST(uncached),
 		TEST(flush),

@@ -436,15 +436,44 @@ static void param_bad_at_open(void)
 {
 	struct barway_context *c;
 
-	param("cpu_mask", "sse2,abacus");
-	FAILS(barway_open(NULL, &c), EINVAL, "cpu_mask");
-	CHECK_HAS(barway_errmsg(), "abacus");
+	param("cpu_mask", "sse2, abacus");
+	FAILS(barway_open(NULL, &c), EINVAL,
+	      "barway_open: parameter cpu_mask \"sse2, abacus\": 'abacus' is not one of all, c,");
+	param("cpu_mask", "");
+	FAILS(barway_open(NULL, &c), EINVAL, "parameter cpu_mask \"\": '' is not one of all, c,");
 	param("cpu_mask", "all");
-	param("providers", "gdr");
-	FAILS(barway_open(NULL, &c), EINVAL, "gdr");
+	param("providers", "soft,gdr ,x");
+	FAILS(barway_open(NULL, &c), EINVAL,
+	      "parameter providers \"soft,gdr ,x\": 'gdr' is not one of rm, soft: set it");
 	param("providers", "");
 	OK(barway_open(NULL, &c));
 	OK(barway_close(c));
+}
+
+/* Spaces and empty words do not matter, in a parameter and in an option. */
+static void lists_with_spaces(void)
+{
+	struct barway_open_options o = { .size = sizeof(o), .providers = " soft , rm,," };
+	struct barway_provider_info i = { .size = sizeof(i) };
+	struct barway_context *c;
+
+	param("providers", " , soft ,");
+	param("cpu_mask", "c , sse2 , ");
+	OK(barway_open(NULL, &c));
+	OK(barway_provider_query(c, NULL, 0, &i));
+	CHECK_HAS(i.reason, "not among the allowed providers");
+	OK(barway_provider_query(c, NULL, 1, &i));
+	CHECK(i.score >= 0 && !strstr(i.reason, "allowed"));
+	OK(barway_close(c));
+	OK(barway_open(&o, &c));
+	OK(barway_provider_query(c, NULL, 0, &i));
+	CHECK(!strstr(i.reason, "allowed"));
+	OK(barway_close(c));
+	o.providers = "soft, gdr";
+	FAILS(barway_open(&o, &c), EINVAL,
+	      "barway_open: option providers \"soft, gdr\": 'gdr' is not one of rm, soft: give");
+	param("providers", "");
+	param("cpu_mask", "all");
 }
 
 /* In a child: only there nothing was set by a call. */
@@ -467,6 +496,13 @@ static void environment(void)
 	OK(barway_open(NULL, &c));
 	CHECK_STR(param_of("rm_routes").value, "hook");
 	OK(barway_close(c));
+	setenv("BARWAY_RM_ROUTES", " hook , vmm ,", 1);
+	OK(barway_open(NULL, &c));
+	OK(barway_close(c));
+	setenv("BARWAY_RM_ROUTES", "hook, wish", 1);
+	FAILS(barway_open(NULL, &c), EINVAL, "environment BARWAY_RM_ROUTES=\"hook, wish\": 'wish' "
+	      "is not one of tap, hook, vmm, ipc: give a comma-separated list of these, or "
+	      "unset it");
 	unsetenv("BARWAY_RM_ROUTES");
 	setenv("BARWAY_RM_ALLOW_UNKNOWN", "perhaps", 1);
 	FAILS(barway_open(NULL, &c), EINVAL, "BARWAY_RM_ALLOW_UNKNOWN");
@@ -715,6 +751,7 @@ int main(int argc, char **argv)
 		TEST(param_struct),
 		TEST(param_set),
 		TEST(param_bad_at_open),
+		TEST(lists_with_spaces),
 		TEST(param_environment),
 		TEST(log_default), /* before those that set it */
 		TEST(errmsg_untouched),

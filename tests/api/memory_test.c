@@ -54,13 +54,35 @@ static void find(void)
 	end();
 }
 
+/* The sentence lists some devices, each whole, and counts the others. */
+static void check_list(void)
+{
+	const char *s = strstr(barway_errmsg(), "0 = ");
+	int i = 0, more = 0;
+	char one[64];
+
+	CHECK(s);
+	for (; i < 16; i++) {
+		snprintf(one, sizeof(one), "%s%d = Barway soft GPU (GPU-soft-%d)",
+			 i ? "; " : "", i, i);
+		if (strncmp(s, one, strlen(one)))
+			break;
+		s += strlen(one);
+	}
+	CHECK(i >= 8 && i < 16);
+	CHECK_EQ(sscanf(s, "; and %d more", &more), 1);
+	CHECK_EQ(more, 16 - i);
+	snprintf(one, sizeof(one), "; and %d more", more);
+	CHECK_STR(s, one);
+}
+
 /* GPU-soft-1 is all of one name and the start of seven. */
 static void find_among_16(void)
 {
 	struct barway_device *d, *want;
 
 	param("soft_devices", "16");
-	param("soft_memory", "2M");
+	param("soft_memory", "16M");
 	OK(barway_open(NULL, &ctx));
 	CHECK_EQ(barway_device_count(ctx), 16);
 	for (int i = 0; i < 16; i++) {
@@ -76,6 +98,9 @@ static void find_among_16(void)
 	}
 	FAILS(barway_device_find(ctx, "GPU-s", &d), ENODEV, "more than one");
 	FAILS(barway_device_get(ctx, 16, &d), ENODEV, "no device 16");
+	check_list();
+	FAILS(barway_device_find(ctx, "GPU-none", &d), ENODEV, "GPU-none");
+	check_list();
 	OK(barway_close(ctx));
 }
 

@@ -117,19 +117,19 @@ static const struct {
 static void size_grammar(void)
 {
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		uint64_t before = bw_param_size(BW_P_SOFT_MEMORY);
-		int ret = bw_param_set("soft_memory", sizes[i].text);
+		uint64_t before = bw_param_size(BW_P_CACHE_BYTES);
+		int ret = bw_param_set("cache_bytes", sizes[i].text);
 
 		if (ret != (sizes[i].ok ? 0 : -EINVAL))
 			FAIL("\"%s\": returned %d", sizes[i].text, ret);
-		if (bw_param_size(BW_P_SOFT_MEMORY) != (sizes[i].ok ? sizes[i].value : before))
+		if (bw_param_size(BW_P_CACHE_BYTES) != (sizes[i].ok ? sizes[i].value : before))
 			FAIL("\"%s\": %llu", sizes[i].text,
-			     (unsigned long long)bw_param_size(BW_P_SOFT_MEMORY));
+			     (unsigned long long)bw_param_size(BW_P_CACHE_BYTES));
 		if (sizes[i].ok) {
-			CHECK_STR(bw_param_text(BW_P_SOFT_MEMORY), sizes[i].text);
+			CHECK_STR(bw_param_text(BW_P_CACHE_BYTES), sizes[i].text);
 			continue;
 		}
-		CHECK_HAS(bw_err_text(), "soft_memory");
+		CHECK_HAS(bw_err_text(), "cache_bytes");
 		CHECK_HAS(bw_err_text(), sizes[i].text);
 		CHECK_HAS(bw_err_text(), "K, M, G or T");
 	}
@@ -151,6 +151,15 @@ static const struct {
 	{ "soft_devices", "0", false },
 	{ "soft_devices", "17", false },
 	{ "soft_devices", "x", false },
+	{ "soft_memory", "16M", true },
+	{ "soft_memory", "4T", true },
+	{ "soft_memory", "16777215", false },
+	{ "soft_memory", "4398046511105", false },
+	{ "soft_memory", "0", false },
+	{ "soft_bar1", "1M", true },
+	{ "soft_bar1", "8192T", true },
+	{ "soft_bar1", "1048575", false },
+	{ "soft_bar1", "0", false },
 	{ "log", "none", true },
 	{ "log", "debug", true },
 	{ "log", "Debug", false },
@@ -164,7 +173,7 @@ static const struct {
 	{ "fallback", "deny", true },
 	{ "fallback", "denied", false },
 	{ "fault", "", true },
-	{ "fault", "ioctl@3,mmap@1", true },
+	{ "fault", "ioctl@3, mmap@1,", true },
 	{ "fault", "ioctl", false },
 	{ "providers", "", true },
 	{ "providers", "rm,soft", true },
@@ -192,6 +201,46 @@ static void word_grammar(void)
 	CHECK_EQ(bw_param_size(BW_P_RM_ALLOW_UNKNOWN), 0);
 	CHECK(!bw_fault_pending(BW_FAULT_IOCTL)); /* checked, not armed */
 	CHECK_EQ(bw_param_set("fault", ""), 0);
+}
+
+/* The order is that of the enums of the public header, and of the log's levels. */
+static void choices(void)
+{
+	static const struct {
+		enum bw_param p;
+		const char *name, *words[6];
+	} t[] = {
+		{ BW_P_LOG, "log", { "none", "error", "warn", "info", "debug" } },
+		{ BW_P_DEVICES, "devices", { "auto", "cuda", "soft" } },
+		{ BW_P_FALLBACK, "fallback", { "report", "deny", "quiet" } },
+	};
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
+		for (unsigned k = 0; t[i].words[k]; k++) {
+			CHECK_EQ(bw_param_set(t[i].name, t[i].words[k]), 0);
+			CHECK_EQ(bw_param_choice(t[i].p), k);
+		}
+}
+
+/* What only another part can tell: the sentence says where the value came from. */
+static void refusals(void)
+{
+	const char *bad;
+
+	clear_environment();
+	setenv("BARWAY_RM_ROUTES", "tap, nothing", 1);
+	CHECK_EQ(bw_param_load(), 0);
+	bad = bw_param_text(BW_P_RM_ROUTES) + 5;
+	CHECK_EQ(bw_param_refuse(BW_P_RM_ROUTES, bad, 7, "tap, hook"), -EINVAL);
+	CHECK_STR(bw_err_text(), "environment BARWAY_RM_ROUTES=\"tap, nothing\": 'nothing' is not "
+		  "one of tap, hook: give a comma-separated list of these, or unset it");
+	clear_environment();
+	CHECK_EQ(bw_param_load(), 0);
+	CHECK_EQ(bw_param_set("cpu_mask", "abacus"), 0);
+	CHECK_EQ(bw_param_refuse(BW_P_CPU_MASK, "abacus", 6, "all, c"), -EINVAL);
+	CHECK_STR(bw_err_text(), "parameter cpu_mask \"abacus\": 'abacus' is not one of all, c: "
+		  "set it to a comma-separated list of these");
+	CHECK_EQ(bw_param_set("cpu_mask", "all"), 0);
 }
 
 static void unknown_names(void)
@@ -280,7 +329,7 @@ static void long_values(void)
 	static char text[5000];
 
 	memset(text, '7', sizeof(text) - 1);
-	CHECK_EQ(bw_param_set("soft_memory", text), -EINVAL);
+	CHECK_EQ(bw_param_set("cache_bytes", text), -EINVAL);
 	CHECK_HAS(bw_err_text(), "K, M, G or T"); /* the value does not push the remedy out */
 	CHECK_EQ(bw_param_set(text, "1"), -ENOENT);
 	CHECK_HAS(bw_err_text(), "no such name");
@@ -334,11 +383,13 @@ static void lists(void)
 		{ "xrm", "rm", false },
 		{ "r,m", "rm", false },
 		{ "soft", "rm", false },
-		{ ",", "rm", false },
+		{ ",", "rm", true },
 		{ "soft,", "rm", false },
 		{ ",,rm", "rm", true },
 		{ "RM", "rm", false },
-		{ "   ", "rm", false },
+		{ "   ", "rm", true },
+		{ "r m", "rm", false },
+		{ " , r m ,rm", "rm", true },
 	};
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
@@ -346,18 +397,51 @@ static void lists(void)
 			FAIL("\"%s\" has %s", t[i].list, t[i].word);
 }
 
+static void words_of_lists(void)
+{
+	static const struct {
+		const char *list, *words; /* each in [] */
+	} t[] = {
+		{ NULL, "" },
+		{ "", "" },
+		{ "  ", "" },
+		{ " ,, , ", "" },
+		{ "a", "[a]" },
+		{ "a,bc", "[a][bc]" },
+		{ " a , bc ", "[a][bc]" },
+		{ ",a,,bc,", "[a][bc]" },
+		{ "a b,c", "[a b][c]" },
+		{ "a\t,b", "[a\t][b]" },
+	};
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		const char *at = t[i].list, *word;
+		char text[64] = "";
+		size_t n;
+
+		while (bw_list_next(&at, &word, &n))
+			snprintf(text + strlen(text), sizeof(text) - strlen(text), "[%.*s]", (int)n,
+				 word);
+		CHECK_STR(text, t[i].words);
+		CHECK(!bw_list_next(&at, &word, &n));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(defaults), /* first: nothing is set by call yet */
+		TEST(environment),
 		TEST(size_grammar),
 		TEST(word_grammar),
+		TEST(choices),
 		TEST(unknown_names),
-		TEST(environment),
 		TEST(a_call_wins),
+		TEST(refusals),
 		TEST(long_values),
 		TEST(many_threads_set),
 		TEST(lists),
+		TEST(words_of_lists),
 		{ 0 }
 	};
 

@@ -680,13 +680,14 @@ static void list_is_sound(void)
 {
 	const char *bad;
 	uint32_t mask;
+	size_t n;
 	int c = 0;
 
 	for (int i = 0; bw_mmio_kernels[i]; i++) {
 		const struct bw_mmio_kernel *k = bw_mmio_kernels[i];
 
 		CHECK(k->isa && !(k->isa & (k->isa - 1)));
-		CHECK(bw_mmio_parse_isa(k->name, &mask, &bad));
+		CHECK(bw_mmio_parse_isa(k->name, &mask, &bad, &n));
 		CHECK_EQ(mask, k->isa);
 		CHECK(k->caching);
 		CHECK(!(k->caching & ~(1u << BW_WC | 1u << BW_CACHED | 1u << BW_UNCACHED)));
@@ -730,28 +731,31 @@ static void words_of_the_mask(void)
 		{ "avx2,sse2", BW_ISA_AVX2 | BW_ISA_SSE2 },
 		{ "sse41,sse41", BW_ISA_SSE41 },
 		{ "avx512,movdir64b,neon", BW_ISA_AVX512 | BW_ISA_MOVDIR64B | BW_ISA_NEON },
+		{ " c , avx2,,", BW_ISA_C | BW_ISA_AVX2 },
+		{ ",c", BW_ISA_C },
 	};
 	static const struct {
 		const char *list;
-		size_t bad;
+		size_t bad, n;
 	} wrong[] = {
-		{ "", 0 }, { "avx", 0 }, { "avx22", 0 }, { "AVX2", 0 }, { "avx2,", 5 }, { ",c", 0 },
-		{ "c,avx3,sse2", 2 }, { "c, avx2", 2 }, { "all,none", 4 },
+		{ "", 0, 0 }, { ", ", 2, 0 }, { "avx", 0, 3 }, { "avx22", 0, 5 }, { "AVX2", 0, 4 },
+		{ "c,avx3,sse2", 2, 4 }, { "c, avx 2 ,c", 3, 5 }, { "all,none", 4, 4 },
 	};
 	const char *bad = NULL;
+	size_t n;
 	uint32_t mask;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		CHECK(bw_mmio_parse_isa(good[i].list, &mask, &bad));
+		CHECK(bw_mmio_parse_isa(good[i].list, &mask, &bad, &n));
 		CHECK_EQ(mask, good[i].mask);
 	}
-	CHECK(bw_mmio_parse_isa("c,all", &mask, &bad));
+	CHECK(bw_mmio_parse_isa("c,all", &mask, &bad, &n));
 	CHECK_EQ(mask & bw_mmio_cpu_isa(), bw_mmio_cpu_isa());
-	CHECK(!bad);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		mask = 12345;
-		CHECK(!bw_mmio_parse_isa(wrong[i].list, &mask, &bad));
+		CHECK(!bw_mmio_parse_isa(wrong[i].list, &mask, &bad, &n));
 		CHECK_EQ(bad - wrong[i].list, wrong[i].bad);
+		CHECK_EQ(n, wrong[i].n);
 		CHECK_EQ(mask, 12345);
 	}
 }

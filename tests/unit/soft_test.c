@@ -1276,9 +1276,6 @@ static void parameters(void *arg)
 	struct bw_reason why;
 
 	(void)arg;
-	CHECK_EQ(bw_param_set("soft_memory", "1M"), 0);
-	CHECK_EQ(ops->enumerate(&list, &why), 0);
-	CHECK_HAS(why.text, "soft_memory");
 	CHECK_EQ(bw_param_set("soft_memory", "16M"), 0);
 	CHECK_EQ(bw_param_set("soft_shared", "../etc"), 0);
 	CHECK_EQ(ops->enumerate(&list, &why), 0);
