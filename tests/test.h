@@ -12,9 +12,9 @@
  *		return test_main(argc, argv, cases);
  *	}
  *
- * A failed CHECK prints where and what, and ends the case (longjmp); so use CHECK in the thread that
- * runs the case only; other threads report through a variable. Arguments of the program choose cases
- * by substring. Each case runs in the order of the table, in this process.
+ * A failed CHECK prints where and what, and ends the case (longjmp); so use CHECK in the thread
+ * that runs the case only; other threads report through a variable. Arguments of the program choose
+ * cases by substring. Each case runs in the order of the table, in this process.
  */
 #ifndef TEST_H
 #define TEST_H

@@ -68,7 +68,8 @@ static int standard_streams(void)
 
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
-			return failure(NULL, "a standard stream is closed and /dev/null cannot be opened");
+			return failure(NULL, "a standard stream is closed and /dev/null cannot be "
+				       "opened");
 	return had_stdout ? TOOL_OK : failure(NULL, "cannot write the output: it is closed");
 }
 

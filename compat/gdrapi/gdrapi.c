@@ -108,8 +108,10 @@ static bool find_provider(struct client *s, char *why, size_t bytes)
 			s->providers = "dmabuf";
 	}
 	if (wants_dmabuf && best >= 0 && !s->providers)
-		log_line(LOG_INFO, "gdr_open: GDRCOPY_USE_DMABUF_MMAP: dma-bufs cannot be mapped here, "
-			 "provider %s is used", client_in_use(s).provider);
+		log_line(LOG_INFO,
+			 "gdr_open: GDRCOPY_USE_DMABUF_MMAP: dma-bufs cannot be mapped here, "
+			 "provider %s is used",
+			 client_in_use(s).provider);
 	return best >= 0;
 }
 
@@ -260,9 +262,10 @@ static int pin(const char *operation, struct client *s, uint64_t addr, size_t si
 	p.took_ns = now_ns() - start;
 	if (flags == GDR_PIN_FLAG_FORCE_PCIE && p.type == GDR_MAPPING_TYPE_CACHING) {
 		barway_unmap(p.mapping);
-		return refuse(ENOTSUP, "%s(0x%llx, %zu bytes): this memory is reached over a coherent "
-			      "link, not over PCIe: pin it with flags 0", operation,
-			      (unsigned long long)addr, size);
+		return refuse(ENOTSUP,
+			      "%s(0x%llx, %zu bytes): this memory is reached over a coherent "
+			      "link, not over PCIe: pin it with flags 0",
+			      operation, (unsigned long long)addr, size);
 	}
 	ret = pin_publish(s, &p, handle);
 	if (ret) {

@@ -2,9 +2,9 @@
 /*
  * gdrapi.h: GDRCopy's programming interface, version 2.6, as Barway's libgdrapi.so.2 serves it.
  *
- * For programs that are written to GDRCopy; barway.h says and can do more. Names, layouts and values
- * are GDRCopy's; what follows says how they behave here. docs/gdrcopy.md has the way to put the
- * library in place.
+ * For programs that are written to GDRCopy; barway.h says and can do more. Names, layouts and
+ * values are GDRCopy's; what follows says how they behave here. docs/gdrcopy.md has the way to put
+ * the library in place.
  *
  *  - Functions return 0 or a positive errno value, and write their outputs only on success. The
  *    sentence that says why, and what to do, goes to standard error if GDRCOPY_ENABLE_LOGGING=1.

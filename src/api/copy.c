@@ -17,15 +17,20 @@ static int refuse(const char *operation, struct barway_mapping *handle, size_t o
 	if (!host && bytes)
 		return bw_err(EINVAL, "%s: the host pointer is NULL", operation);
 	if (m->from || m->to != m->bytes)
-		return bw_err(EINVAL, "%s: %zu bytes at offset %zu: only offsets %zu to %zu of the clamped "
-			      "mapping are memory", operation, bytes, offset, m->from, m->to);
-	return bw_err(EINVAL, "%s: %zu bytes at offset %zu are outside the mapping of %zu bytes: map a "
-		      "larger range", operation, bytes, offset, m->bytes);
+		return bw_err(EINVAL,
+			      "%s: %zu bytes at offset %zu: only offsets %zu to %zu of the clamped "
+			      "mapping are memory",
+			      operation, bytes, offset, m->from, m->to);
+	return bw_err(EINVAL,
+		      "%s: %zu bytes at offset %zu are outside the mapping of %zu bytes: map a "
+		      "larger range",
+		      operation, bytes, offset, m->bytes);
 }
 
 static inline bool fits(const struct bw_mapping *m, size_t offset, const void *host, size_t bytes)
 {
-	return m && offset >= m->from && offset <= m->to && bytes <= m->to - offset && (host || !bytes);
+	return m && offset >= m->from && offset <= m->to && bytes <= m->to - offset &&
+	       (host || !bytes);
 }
 
 int barway_copy_to(struct barway_mapping *handle, size_t offset, const void *src, size_t bytes)

@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/param.h"
 
-/* ---- the list of a context --------------------------------------------------------------------- */
+/* ---- the list of a context ------------------------------------------------------------------- */
 
 static int list_devices(struct bw_context *ctx, struct bw_device **list, int n)
 {
@@ -21,7 +21,8 @@ static int list_devices(struct bw_context *ctx, struct bw_device **list, int n)
 
 		if (!d) {
 			while (i--) {
-				bw_object_retire(bw_object_handle(ctx->devices[i]), BW_OBJECT_DEVICE);
+				bw_object_retire(bw_object_handle(ctx->devices[i]),
+						 BW_OBJECT_DEVICE);
 				bw_object_free(ctx->devices[i]);
 			}
 			free(ctx->devices);
@@ -177,14 +178,16 @@ int barway_device_find(struct barway_context *handle, const char *name, struct b
 	if (!ctx)
 		return bw_handle_stale(handle, "barway_device_find", "context");
 	if (!out || !name || !*name)
-		return bw_err(EINVAL, "barway_device_find: %s", out ? "the name is empty" : "out is NULL");
+		return bw_err(EINVAL, "barway_device_find: %s",
+			      out ? "the name is empty" : "out is NULL");
 	n = bw_context_devices(ctx);
 	if (n < 0)
 		return n;
 	for (int i = 0; i < n; i++) {
 		if (!is_named(ctx->devices[i], i, name))
 			continue;
-		if (!strcasecmp(ctx->devices[i]->dev->uuid, name)) { /* whole, where another begins so */
+		/* whole, where another begins so */
+		if (!strcasecmp(ctx->devices[i]->dev->uuid, name)) {
 			found = ctx->devices[i];
 			break;
 		}
@@ -202,7 +205,7 @@ int barway_device_find(struct barway_context *handle, const char *name, struct b
 	return 0;
 }
 
-/* ---- one device -------------------------------------------------------------------------------- */
+/* ---- one device ------------------------------------------------------------------------------ */
 
 int barway_device_query(struct barway_device *handle, struct barway_device_info *info)
 {
@@ -262,8 +265,8 @@ int barway_device_activate(struct barway_device *handle)
 	return bw_err_prefix(ret, "barway_device_activate");
 }
 
-int barway_provider_query(struct barway_context *handle, struct barway_device *device, unsigned index,
-			  struct barway_provider_info *info)
+int barway_provider_query(struct barway_context *handle, struct barway_device *device,
+			  unsigned index, struct barway_provider_info *info)
 {
 	struct bw_context *ctx = bw_context_get(handle);
 	struct bw_device_object *d = NULL;
@@ -301,7 +304,7 @@ int barway_provider_query(struct barway_context *handle, struct barway_device *d
 			     "barway_provider_query");
 }
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 int barway_pointer_query(struct barway_context *handle, uint64_t addr,
 			 struct barway_pointer_info *info)
@@ -354,6 +357,8 @@ int barway_mem_free(struct barway_context *handle, uint64_t addr)
 		if (ret != -ENOENT)
 			return bw_err_prefix(ret, "barway_mem_free");
 	}
-	return bw_err(EINVAL, "barway_mem_free: 0x%llx is not what barway_mem_alloc() gave out, or was "
-		      "freed before", (unsigned long long)addr);
+	return bw_err(EINVAL,
+		      "barway_mem_free: 0x%llx is not what barway_mem_alloc() gave out, or was "
+		      "freed before",
+		      (unsigned long long)addr);
 }

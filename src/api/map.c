@@ -15,11 +15,13 @@ static int read_options(struct bw_context *ctx, const struct barway_map_options 
 	*policy = (struct bw_map_policy){ .providers = ctx->providers, .fallback = ctx->fallback };
 	if (!options)
 		return 0;
-	ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_map_options, flags), options, "options");
+	ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_map_options, flags), options,
+			   "options");
 	if (ret)
 		return ret;
 	if (o.flags & ~(BARWAY_MAP_UNCACHED | BARWAY_MAP_CLAMP))
-		return bw_err(EINVAL, "flags 0x%x: only BARWAY_MAP_UNCACHED and BARWAY_MAP_CLAMP are known",
+		return bw_err(EINVAL,
+			      "flags 0x%x: only BARWAY_MAP_UNCACHED and BARWAY_MAP_CLAMP are known",
 			      o.flags);
 	if (o.reserved)
 		return bw_err(EINVAL, "the reserved field is not 0");
@@ -36,8 +38,10 @@ static int belongs(struct bw_context *ctx, const struct bw_window *win)
 	for (unsigned i = 0; i < win->npieces; i++)
 		if ((!i || win->pieces[i].seg.dev != win->pieces[i - 1].seg.dev) &&
 		    !bw_context_device(ctx, win->pieces[i].seg.dev))
-			return bw_err(ENODEV, "it is memory of %s device %d, which this context does not "
-				      "have: open it with other devices", win->pieces[i].seg.dev->ops->name,
+			return bw_err(ENODEV,
+				      "it is memory of %s device %d, which this context does not "
+				      "have: open it with other devices",
+				      win->pieces[i].seg.dev->ops->name,
 				      win->pieces[i].seg.dev->index);
 	return 0;
 }

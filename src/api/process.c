@@ -24,10 +24,13 @@ int barway_set_log(barway_log_fn fn, void *arg, int level)
 int barway_param_set(const char *name, const char *value)
 {
 	if (!name || !value)
-		return bw_err(EINVAL, "barway_param_set: %s is NULL", name ? "the value" : "the name");
+		return bw_err(EINVAL, "barway_param_set: %s is NULL",
+			      name ? "the value" : "the name");
 	if (bw_open_contexts())
-		return bw_err(EBUSY, "barway_param_set: %s: a context is open: set parameters before the "
-			      "first barway_open()", name);
+		return bw_err(EBUSY,
+			      "barway_param_set: %s: a context is open: set parameters before the "
+			      "first barway_open()",
+			      name);
 	return bw_param_set(name, value);
 }
 

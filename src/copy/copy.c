@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-/* ---- one CPU thread --------------------------------------------------------------------------- */
+/* ---- one CPU thread -------------------------------------------------------------------------- */
 
 static int cpu_score(const struct bw_mapping *m, struct bw_reason *why)
 {
@@ -27,7 +27,7 @@ static const struct bw_copy_method cpu_method = {
 	.name = "cpu", .id = 1, .score = cpu_score, .to = cpu_to, .from = cpu_from,
 };
 
-/* ---- the copy engine -------------------------------------------------------------------------- */
+/* ---- the copy engine ------------------------------------------------------------------------- */
 
 static int ce_score(const struct bw_mapping *m, struct bw_reason *why)
 {
@@ -37,8 +37,8 @@ static int ce_score(const struct bw_mapping *m, struct bw_reason *why)
 }
 
 /* Segment by segment; one of @src and @dst is NULL. */
-static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src, unsigned char *dst,
-		   size_t bytes)
+static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src,
+		   unsigned char *dst, size_t bytes)
 {
 	uint64_t at = m->addr + offset, end = at + bytes;
 
@@ -54,10 +54,13 @@ static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src
 			return bw_err(EFAULT, "0x%llx is not memory that the copy engine can reach",
 				      (unsigned long long)at);
 		n = (to < end ? to : end) - at;
-		/* the mapping keeps freed memory, the engine would go to what is at its address now */
+		/* the mapping keeps freed memory, the engine would go to what is at its address
+		 * now */
 		if (seg->dev->ops->identity(at) != seg->id)
-			return bw_err(EFAULT, "0x%llx was freed: the copy engine cannot reach it any more, "
-				      "BARWAY_METHOD_CPU can", (unsigned long long)at);
+			return bw_err(EFAULT,
+				      "0x%llx was freed: the copy engine cannot reach it any more, "
+				      "BARWAY_METHOD_CPU can",
+				      (unsigned long long)at);
 		ret = src ? seg->dev->ops->ce_copy_to(seg->dev, at, src, n) :
 			    seg->dev->ops->ce_copy_from(seg->dev, dst, at, n);
 		if (ret)
@@ -87,7 +90,7 @@ static const struct bw_copy_method ce_method = {
 	.name = "ce", .id = 2, .score = ce_score, .to = ce_to, .from = ce_from,
 };
 
-/* ---- the list --------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 const struct bw_copy_method *const bw_copy_methods[] = { &cpu_method, &ce_method, NULL };
 

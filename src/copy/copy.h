@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * copy: move bytes by one method. The contract of every method; tests/contract/copy_test.c runs on
- * each that is listed in copy.c. [offset, offset + bytes) lies inside the mapping: the caller checks.
+ * each that is listed in copy.c. [offset, offset + bytes) lies inside the mapping: the caller
+ * checks.
  */
 #ifndef BW_COPY_H
 #define BW_COPY_H
@@ -27,8 +28,8 @@ extern const struct bw_copy_method *const bw_copy_methods[];
 const struct bw_copy_method *bw_copy_method(uint32_t id);
 
 /*
- * One CPU thread: no call but the kernel chosen when the mapping was made, and for a word, which is the
- * same store in all of them, not even that.
+ * One CPU thread: no call but the kernel chosen when the mapping was made, and for a word, which is
+ * the same store in all of them, not even that.
  */
 static inline void bw_copy_cpu_to(struct bw_mapping *m, size_t offset, const void *src, size_t n)
 {

@@ -61,8 +61,10 @@ static bool load(struct bw_reason *why)
 	void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 
 	if (!lib) {
-		bw_reason_set(why, "the CUDA driver library cannot be opened (%s): install the NVIDIA "
-			      "driver, or have the container toolkit inject it", dlerror());
+		bw_reason_set(why,
+			      "the CUDA driver library cannot be opened (%s): install the NVIDIA "
+			      "driver, or have the container toolkit inject it",
+			      dlerror());
 		return false;
 	}
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
@@ -105,11 +107,11 @@ static bool init_locked(struct bw_reason *why)
 	error = bw_fault_hit(BW_FAULT_CUDA) ? 999 : cuda.init(0);
 	if (error) {
 		bw_reason_set(why, "cuInit: %s (%d): %s", error_name(error), error,
-			      error == 100 ? "no GPU is visible: look at CUDA_VISIBLE_DEVICES and at "
-					     "the container's devices" :
+			      error == 100 ? "no GPU is visible: look at CUDA_VISIBLE_DEVICES and "
+					     "at the container's devices" :
 			      error == 3 ? "CUDA was initialised before fork(): use exec" :
-			      error == 803 ? "libcuda and the kernel driver are of different versions: "
-					     "reboot, or update the container's libcuda" :
+			      error == 803 ? "libcuda and the kernel driver are of different "
+					     "versions: reboot, or update the container's libcuda" :
 			      "nvidia-smi may say more");
 		return false;
 	}
@@ -373,11 +375,13 @@ static void resolve_vmm(struct bw_segment *seg, uint64_t addr)
 	if (!cuda.vmm_retain || cuda.vmm_retain(&handle, (void *)(uintptr_t)addr))
 		return;
 	if (!cuda.vmm_props(&prop, handle)) {
-		seg->kind = prop.location_type == BW_CU_LOCATION_DEVICE ? BW_MEM_VMM : BW_MEM_HOST_VMM;
+		seg->kind = prop.location_type == BW_CU_LOCATION_DEVICE ? BW_MEM_VMM :
+									  BW_MEM_HOST_VMM;
 		seg->dev = seg->kind == BW_MEM_VMM ? by_ordinal(prop.location_id) : NULL;
 		seg->posix_handle = prop.handle_types & BW_CU_HANDLE_POSIX_FD;
 		seg->rdma_capable = prop.rdma_capable;
-		/* the range attributes cover the whole reservation; a handle's part is the mapping */
+		/* the range attributes cover the whole reservation; a handle's part is the
+		 * mapping */
 		seg->base = seg->map_base;
 		seg->bytes = seg->map_bytes;
 	}
@@ -523,7 +527,8 @@ static int cuda_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr)
 		return bw_err(EINVAL, "allocate 0 bytes of GPU %d", dev->index);
 	a = bw_alloc(sizeof(*a));
 	if (!a)
-		return bw_err(ENOMEM, "allocate %zu bytes of GPU %d: no host memory", bytes, dev->index);
+		return bw_err(ENOMEM, "allocate %zu bytes of GPU %d: no host memory", bytes,
+			      dev->index);
 	ret = bw_cuda_enter(dev, NULL, &scope);
 	if (ret)
 		goto out;

@@ -108,11 +108,13 @@ struct bw_cu_ipc {
 	CU(cuCtxPopCurrent_v2, ctx_pop, (void **ctx), 0)                                          \
 	CU(cuThreadExchangeStreamCaptureMode, capture_mode, (int *mode), 0)                       \
 	CU(cuPointerGetAttribute, ptr_attr, (void *data, int attr, uint64_t addr), 0)             \
-	CU(cuPointerGetAttributes, ptr_attrs, (unsigned n, int *attrs, void **data, uint64_t addr), 0) \
+	CU(cuPointerGetAttributes, ptr_attrs,                                                     \
+	   (unsigned n, int *attrs, void **data, uint64_t addr), 0)                               \
 	CU(cuMemGetInfo_v2, mem_info, (size_t *free, size_t *total), 0)                           \
 	CU(cuMemAlloc_v2, mem_alloc, (uint64_t *addr, size_t bytes), 0)                           \
 	CU(cuMemFree_v2, mem_free, (uint64_t addr), 0)                                            \
-	CU(cuMemcpyHtoDAsync_v2, copy_to, (uint64_t dst, const void *src, size_t n, void *stream), 0) \
+	CU(cuMemcpyHtoDAsync_v2, copy_to,                                                         \
+	   (uint64_t dst, const void *src, size_t n, void *stream), 0)                            \
 	CU(cuMemcpyDtoHAsync_v2, copy_from, (void *dst, uint64_t src, size_t n, void *stream), 0) \
 	CU(cuStreamCreate, stream_create, (void **stream, unsigned flags), 0)                     \
 	CU(cuStreamSynchronize, stream_sync, (void *stream), 0)                                   \
@@ -127,13 +129,16 @@ struct bw_cu_ipc {
 	CU(cuMemGetAllocationGranularity, vmm_granularity,                                        \
 	   (size_t *bytes, const struct bw_cu_prop *prop, int option), 1)                         \
 	CU(cuMemCreate, vmm_create,                                                               \
-	   (uint64_t *handle, size_t bytes, const struct bw_cu_prop *prop, unsigned long long flags), 1) \
+	   (uint64_t *handle, size_t bytes, const struct bw_cu_prop *prop,                        \
+	    unsigned long long flags), 1)                                                         \
 	CU(cuMemRelease, vmm_release, (uint64_t handle), 1)                                       \
 	CU(cuMemAddressReserve, va_reserve,                                                       \
-	   (uint64_t *addr, size_t bytes, size_t align, uint64_t fixed, unsigned long long flags), 1) \
+	   (uint64_t *addr, size_t bytes, size_t align, uint64_t fixed,                           \
+	    unsigned long long flags), 1)                                                         \
 	CU(cuMemAddressFree, va_free, (uint64_t addr, size_t bytes), 1)                           \
 	CU(cuMemMap, vmm_map,                                                                     \
-	   (uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags), 1) \
+	   (uint64_t addr, size_t bytes, size_t offset, uint64_t handle,                          \
+	    unsigned long long flags), 1)                                                         \
 	CU(cuMemUnmap, vmm_unmap, (uint64_t addr, size_t bytes), 1)                               \
 	CU(cuMemSetAccess, vmm_access,                                                            \
 	   (uint64_t addr, size_t bytes, const struct bw_cu_access *access, size_t n), 1)         \
@@ -153,8 +158,8 @@ int bw_cuda_err(int error, const char *operation);
 
 /*
  * Makes the right context current for a piece of work and lets the thread do in it what a capture
- * under way would not like; leave undoes both. @owner: the context, NULL: the primary one of @dev if
- * it is active. -ENODEV: there is none. No context is created.
+ * under way would not like; leave undoes both. @owner: the context, NULL: the primary one of @dev
+ * if it is active. -ENODEV: there is none. No context is created.
  */
 struct bw_cuda_scope {
 	int primary_of; /* ordinal whose primary context was retained, -1: none */

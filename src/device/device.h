@@ -73,8 +73,8 @@ struct bw_device_ops {
 	bool (*maybe)(struct bw_reason *why);
 
 	/*
-	 * The segment that holds @addr. Returns 0 and fills *seg also for host memory as far as this
-	 * kind of device knows it (pinned, managed, host VMM); -ENOENT: not known to it.
+	 * The segment that holds @addr. Returns 0 and fills *seg also for host memory as far as
+	 * this kind of device knows it (pinned, managed, host VMM); -ENOENT: not known to it.
 	 */
 	int (*resolve)(uint64_t addr, struct bw_segment *seg);
 

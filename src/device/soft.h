@@ -34,7 +34,8 @@ int bw_soft_malloc(struct bw_device *dev, size_t bytes, uint64_t *addr);
 int bw_soft_free(uint64_t addr);
 
 /* VMM: a handle of physical memory (multiples of 64 KiB), an address range, and a mapping of one in
- * the other. As with CUDA, releasing a handle that is mapped keeps the memory until it is unmapped. */
+ * the other. As with CUDA, releasing a handle that is mapped keeps the memory until it is
+ * unmapped. */
 struct bw_soft_handle;
 int bw_soft_handle_create(struct bw_device *dev, size_t bytes, struct bw_soft_handle **out);
 void bw_soft_handle_release(struct bw_soft_handle *handle);
@@ -61,15 +62,16 @@ int bw_soft_ipc_close(uint64_t addr);
  * The aperture. Maps [addr, addr + bytes) at the CPU address @at (MAP_FIXED) and holds the block
  * behind it alive. The range is of whole CPU pages (4096), in one block, and each page holds bytes
  * of a segment: those of small allocations hold others' too. It takes room for every 64 KiB page
- * that it touches. -EFAULT no such range; -ENOMEM with needed and free where the aperture is full. A
- * failure leaves @at reserved, or as it was.
+ * that it touches. -EFAULT no such range; -ENOMEM with needed and free where the aperture is full.
+ * A failure leaves @at reserved, or as it was.
  */
 struct bw_soft_window;
 int bw_soft_window_open(uint64_t addr, size_t bytes, void *at, struct bw_soft_window **out);
 void bw_soft_window_close(struct bw_soft_window *window); /* after the caller's munmap */
 void bw_soft_aperture(struct bw_device *dev, uint64_t *total, uint64_t *free);
 
-/* Streams. Work is done in order by the stream's thread; a first error sticks until synchronised. */
+/* Streams. Work is done in order by the stream's thread; a first error sticks until
+ * synchronised. */
 struct bw_soft_stream;
 int bw_soft_stream_create(struct bw_device *dev, struct bw_soft_stream **out);
 int bw_soft_stream_destroy(struct bw_soft_stream *stream); /* finishes its work first */
@@ -78,9 +80,9 @@ int bw_soft_copy_to_async(struct bw_soft_stream *s, uint64_t addr, const void *s
 int bw_soft_copy_from_async(struct bw_soft_stream *s, void *dst, uint64_t addr, size_t bytes);
 
 /*
- * A kernel: a C function that runs on the stream's thread. Device addresses are turned into pointers
- * that are valid during the kernel by bw_soft_deref(): NULL where [addr, addr + bytes) is not memory
- * of that device in one segment.
+ * A kernel: a C function that runs on the stream's thread. Device addresses are turned into
+ * pointers that are valid during the kernel by bw_soft_deref(): NULL where [addr, addr + bytes) is
+ * not memory of that device in one segment.
  */
 typedef void bw_soft_kernel(struct bw_device *dev, void *arg);
 int bw_soft_launch(struct bw_soft_stream *s, bw_soft_kernel *kernel, void *arg);

@@ -99,7 +99,8 @@ void bw_cache_configure(void)
 	keep_ms = bw_param_size(BW_P_CACHE_MS);
 	sweep_ms = bw_param_size(BW_P_CACHE_SWEEP_MS);
 	sweep_ms = sweep_ms ? sweep_ms : 1; /* 0 would never let go of the lock */
-	sweep_ms = sweep_ms < 86400000 ? sweep_ms : 86400000; /* a day; no overflow of what comes of it */
+	/* a day; no overflow of what comes of it */
+	sweep_ms = sweep_ms < 86400000 ? sweep_ms : 86400000;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -123,7 +124,7 @@ void bw_map_leave(void)
 	pthread_rwlock_unlock(&gate);
 }
 
-/* ---- lists, with the lock held ---------------------------------------------------------------- */
+/* ---- lists, with the lock held --------------------------------------------------------------- */
 
 static struct bw_window **bucket(uint64_t id)
 {
@@ -233,7 +234,7 @@ static bool fresh(const struct bw_window *win, uint64_t addr, uint64_t bytes)
 	return true;
 }
 
-/* ---- the sweeper ------------------------------------------------------------------------------ */
+/* ---- the sweeper ----------------------------------------------------------------------------- */
 
 static struct bw_window *sweep(void)
 {
@@ -321,7 +322,7 @@ void bw_cache_stop(void)
 	bw_cache_flush();
 }
 
-/* ---- get and put ------------------------------------------------------------------------------ */
+/* ---- get and put ----------------------------------------------------------------------------- */
 
 static void use(struct bw_window *win)
 {
@@ -450,7 +451,8 @@ void bw_window_put(struct bw_window *win)
 	}
 	bw_count(BW_C_LIVE_BYTES, -(int64_t)win->bytes);
 	idle_add(win);
-	if (win->uncached || win->revoked || win->bytes > limit_bytes / KEEP_SHARE || !have_sweeper()) {
+	if (win->uncached || win->revoked || win->bytes > limit_bytes / KEEP_SHARE ||
+	    !have_sweeper()) {
 		condemn(win, &condemned);
 	} else {
 		while (idle_bytes > limit_bytes) {

@@ -2,10 +2,10 @@
 /*
  * map/cache: windows that mappings share and that stay for a while after the last unmap.
  *
- * The key is the identity of the allocation that a window begins in, never an address alone: a window
- * whose memory was freed can not be hit, whatever was put at its address since. Idle windows are
- * bounded in bytes (cache_bytes) and time (cache_ms); a thread that lives only while there are idle
- * windows looks every cache_sweep_ms whether their memory was freed, and lets go of it if so.
+ * The key is the identity of the allocation that a window begins in, never an address alone: a
+ * window whose memory was freed can not be hit, whatever was put at its address since. Idle windows
+ * are bounded in bytes (cache_bytes) and time (cache_ms); a thread that lives only while there are
+ * idle windows looks every cache_sweep_ms whether their memory was freed, and lets go of it if so.
  */
 #ifndef BW_MAP_CACHE_H
 #define BW_MAP_CACHE_H

@@ -30,10 +30,11 @@ const char *bw_instead_of(enum bw_mem_kind kind)
 	case BW_MEM_PINNED:
 		return "the CPU can use it as it is: take the pointer itself";
 	case BW_MEM_MANAGED:
-		return "the CPU can use it as it is: take the pointer itself, or cudaMalloc memory that "
-		       "stays on the GPU";
+		return "the CPU can use it as it is: take the pointer itself, or cudaMalloc memory "
+		       "that stays on the GPU";
 	case BW_MEM_HOST_VMM:
-		return "it is host memory: give the host access with cuMemSetAccess and take the pointer";
+		return "it is host memory: give the host access with cuMemSetAccess and take the "
+		       "pointer";
 	case BW_MEM_IMPORTED:
 		return "map it in the process that allocated it, and copy there";
 	default:
@@ -50,16 +51,19 @@ bool bw_mappable(const struct bw_segment *seg, struct bw_reason *why)
 	return false;
 }
 
-/* ---- segments --------------------------------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static int no_memory_here(uint64_t at, uint64_t addr, uint64_t bytes)
 {
 	if (at == addr)
-		return bw_err(EFAULT, "0x%llx is not GPU memory: it is plain host memory, or was freed: "
+		return bw_err(EFAULT,
+			      "0x%llx is not GPU memory: it is plain host memory, or was freed: "
 			      "give an address from cudaMalloc, cuMemMap or barway_mem_alloc()",
 			      (unsigned long long)addr);
-	return bw_err(EFAULT, "the range of %llu bytes at 0x%llx ends beyond its memory: only %llu bytes "
-		      "are allocated there", (unsigned long long)bytes, (unsigned long long)addr,
+	return bw_err(EFAULT,
+		      "the range of %llu bytes at 0x%llx ends beyond its memory: only %llu bytes "
+		      "are allocated there",
+		      (unsigned long long)bytes, (unsigned long long)addr,
 		      (unsigned long long)(at - addr));
 }
 
@@ -100,8 +104,8 @@ static int check_segment(const struct bw_segment *seg, uint64_t at)
 		return bw_err(ENOTSUP, "0x%llx is %s: %s", (unsigned long long)at,
 			      bw_mem_kind_name(seg->kind), bw_instead_of(seg->kind));
 	if (at < seg->base || at - seg->base >= seg->bytes)
-		return bw_err(EFAULT, "0x%llx: the driver says that it lies in 0x%llx + 0x%llx: it does not",
-			      (unsigned long long)at, (unsigned long long)seg->base,
+		return bw_err(EFAULT, "0x%llx: the driver says that it lies in 0x%llx + 0x%llx: it "
+			      "does not", (unsigned long long)at, (unsigned long long)seg->base,
 			      (unsigned long long)seg->bytes);
 	return 0;
 }
@@ -165,7 +169,7 @@ static int cut_pieces(struct bw_window *win)
 	return 0;
 }
 
-/* ---- providers -------------------------------------------------------------------------------- */
+/* ---- providers ------------------------------------------------------------------------------- */
 
 static int score_window(const struct bw_map_provider *p, const struct bw_window *win,
 			struct bw_reason *why)
@@ -214,7 +218,8 @@ static int map_pieces(struct bw_window *win)
 	}
 	/* a child may not touch them, a core dump must not read the GPU, and a debugger had better
 	 * not: some drivers crash when ptrace does */
-	if (madvise(win->cpu, win->bytes, MADV_DONTFORK) || madvise(win->cpu, win->bytes, MADV_DONTDUMP))
+	if (madvise(win->cpu, win->bytes, MADV_DONTFORK) ||
+	    madvise(win->cpu, win->bytes, MADV_DONTDUMP))
 		bw_log(BW_LOG_WARN, "map: madvise: %s: a forked child could reach the mapping",
 		       strerror(errno));
 	return 0;
@@ -239,7 +244,8 @@ static int map_by(struct bw_window *win, const struct bw_map_provider *p)
 		if (seg->dev->ops->identity(at) != seg->id) {
 			revoke_pages(win);
 			unmap_pieces(win, win->npieces);
-			ret = bw_err(EFAULT, "the memory at 0x%llx was freed while it was being mapped",
+			ret = bw_err(EFAULT,
+				     "the memory at 0x%llx was freed while it was being mapped",
 				     (unsigned long long)seg->base);
 		}
 	}
@@ -254,8 +260,8 @@ struct verdict {
 
 static void judge(struct verdict *v, const char *name, const char *reason)
 {
-	int n = snprintf(v->text + v->used, sizeof(v->text) - v->used, "%s%s: %s", v->used ? "; " : "",
-			 name, reason);
+	int n = snprintf(v->text + v->used, sizeof(v->text) - v->used, "%s%s: %s",
+			 v->used ? "; " : "", name, reason);
 
 	if (n > 0)
 		v->used += (size_t)n < sizeof(v->text) - v->used ? (size_t)n :
@@ -282,7 +288,8 @@ static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy
 	for (int i = 0; bw_map_providers[i]; i++) {
 		score[i] = -1;
 		if (!bw_list_has(policy->providers, bw_map_providers[i]->name))
-			bw_reason_set(&why[i], "not among the allowed providers (%s)", policy->providers);
+			bw_reason_set(&why[i], "not among the allowed providers (%s)",
+				      policy->providers);
 		else
 			score[i] = score_window(bw_map_providers[i], win, &why[i]);
 		if (score[i] < 0)
@@ -316,7 +323,7 @@ static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy
 	return bw_err(tried ? -ret : -refusal, "no provider takes it: %s", refused.text);
 }
 
-/* ---- windows ---------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 static int reserve(struct bw_window *win)
 {

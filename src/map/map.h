@@ -36,16 +36,18 @@ struct bw_piece {
 
 struct bw_map_provider {
 	const char *name;
-	bool keeps_alive; /* memory freed under a mapping stays alive; else the mapping is revoked */
+	bool keeps_alive; /* memory freed under a mapping stays alive; else the mapping is
+			   * revoked */
 
 	/* Checks the provider's parameters when the first context opens; NULL: it has none. */
 	int (*configure)(void);
 
 	/*
 	 * How eager for this device; negative: refuses, with -EACCES, -ENOMEM, -EMFILE or -ENFILE
-	 * where that keeps this process from opening what it takes, else with -1. @why is set either
-	 * way. @dev NULL: what can be said without initialising anything. Cheap enough for each new
-	 * window (results that cost a system call are kept); does not include the self-test.
+	 * where that keeps this process from opening what it takes, else with -1. @why is set
+	 * either way. @dev NULL: what can be said without initialising anything. Cheap enough for
+	 * each new window (results that cost a system call are kept); does not include the
+	 * self-test.
 	 */
 	int (*score)(struct bw_device *dev, struct bw_reason *why);
 
@@ -53,9 +55,10 @@ struct bw_map_provider {
 	int (*accepts)(const struct bw_segment *seg, struct bw_reason *why);
 
 	/*
-	 * Maps the piece at the CPU address @at (reserved, to be overmapped with MAP_FIXED), readable
-	 * and writable, and reports the caching kind. On failure nothing stays, and @at is reserved
-	 * address space again or still. Checks what the driver said before it lets the CPU in.
+	 * Maps the piece at the CPU address @at (reserved, to be overmapped with MAP_FIXED),
+	 * readable and writable, and reports the caching kind. On failure nothing stays, and @at is
+	 * reserved address space again or still. Checks what the driver said before it lets the CPU
+	 * in.
 	 */
 	int (*map)(struct bw_piece *piece, void *at, enum bw_caching *caching);
 
@@ -82,7 +85,8 @@ struct bw_window {
 	struct bw_mmio_choice kernels;
 	unsigned npieces, nsegs;
 	struct bw_piece *pieces;
-	struct bw_segment *segs; /* every allocation in it, also those that share a page with another */
+	struct bw_segment *segs; /* every allocation in it, also those that share a page with
+				  * another */
 	struct bw_reason reason; /* why this provider */
 	bool clamped;            /* may have holes, and pages beside the segments */
 	_Atomic bool revoked;    /* its pages were taken away (barway_release_all) */
@@ -99,7 +103,8 @@ struct bw_window {
 struct bw_mapping {
 	struct bw_slot slot;
 	unsigned char *ptr;
-	size_t from, to; /* offsets between which copies may go: 0 and the size unless it was clamped */
+	size_t from, to; /* offsets between which copies may go: 0 and the size unless it was
+			  * clamped */
 	bw_store_fn *store;
 	bw_load_fn *load;
 	/* cold */
@@ -129,8 +134,8 @@ int bw_window_get(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 void bw_window_put(struct bw_window *win);
 
 /*
- * Around every question to a provider (score, bar1, accepts) and every making or undoing of windows:
- * between the two no other thread closes the driver's files. Not to be nested.
+ * Around every question to a provider (score, bar1, accepts) and every making or undoing of
+ * windows: between the two no other thread closes the driver's files. Not to be nested.
  */
 void bw_map_enter(void);
 void bw_map_leave(void);
@@ -145,8 +150,8 @@ void bw_window_revoke(struct bw_window *win);
 /* Checks the parameters of the providers. */
 int bw_map_configure(void);
 
-/* Lets go of everything; with @forget also of the self-tests' verdicts. -EBUSY: mappings are live and
- * @force is not set. */
+/* Lets go of everything; with @forget also of the self-tests' verdicts. -EBUSY: mappings are live
+ * and @force is not set. */
 int bw_map_release(bool force, bool forget);
 
 /* What to do instead of mapping memory of a kind that cannot be mapped. */
@@ -155,7 +160,8 @@ const char *bw_instead_of(enum bw_mem_kind kind);
 /* Does a provider take memory of this kind? */
 bool bw_mappable(const struct bw_segment *seg, struct bw_reason *why);
 
-/* map/selftest.c: proves @provider on @dev with data, once per process; -EIO ever after a failure. */
+/* map/selftest.c: proves @provider on @dev with data, once per process; -EIO ever after a
+ * failure. */
 int bw_self_test(const struct bw_map_provider *provider, struct bw_device *dev, void *owner);
 void bw_self_test_forget(void);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * map/rm: the provider. A piece of a window is found (rm_find.c), each object behind it is made ours
- * (dup), checked, mapped by RM and by mmap, in this order; and taken apart in the reverse order:
- * first the CPU's pages, then RM's mapping, then the object.
+ * map/rm: the provider. A piece of a window is found (rm_find.c), each object behind it is made
+ * ours (dup), checked, mapped by RM and by mmap, in this order; and taken apart in the reverse
+ * order: first the CPU's pages, then RM's mapping, then the object.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -150,7 +150,8 @@ static int rm_map(struct bw_piece *piece, void *at, enum bw_caching *caching)
 	if (ret) {
 		/* pages first: put back the reservation over what was mapped, then tell RM */
 		if (p->n && mmap(at, piece->bytes, PROT_NONE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+				 -1, 0) == MAP_FAILED)
 			munmap(at, piece->bytes);
 		free_parts(p);
 		goto out;

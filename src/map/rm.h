@@ -20,7 +20,7 @@ struct rm_gpu {
 	struct bw_device *dev;
 	uint32_t gpu_id, minor;
 	uint64_t bar1_address, bar1_bytes; /* physical; of CARD_INFO */
-	int fd;                            /* /dev/nvidia<minor>, registered with the control file */
+	int fd; /* /dev/nvidia<minor>, registered with the control file */
 	uint32_t client, device, subdevice;
 	unsigned major; /* of the driver's version; 0: unknown */
 	int score;

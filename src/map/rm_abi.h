@@ -3,10 +3,11 @@
  * map/rm_abi: the part of the NVIDIA resource manager's user interface that the rm provider uses.
  *
  * Facts from NVIDIA's published kernel driver (NVIDIA/open-gpu-kernel-modules, 515.43.04 to
- * 595.45.04): kernel-open/common/inc/nv-ioctl.h, nv-ioctl-numbers.h, nv-unix-nvos-params-wrappers.h;
- * src/common/sdk/nvidia/inc/nvos.h, class/cl*.h, ctrl/ctrl*.h. Everything here has had one layout in
- * all of those releases, except where a comment says how it differs. Padding must be zero. The kernel
- * checks sizes exactly, so that a wrong guess is an error and never a misread.
+ * 595.45.04): kernel-open/common/inc/nv-ioctl.h, nv-ioctl-numbers.h,
+ * nv-unix-nvos-params-wrappers.h; src/common/sdk/nvidia/inc/nvos.h, class/cl*.h, ctrl/ctrl*.h.
+ * Everything here has had one layout in all of those releases, except where a comment says how it
+ * differs. Padding must be zero. The kernel checks sizes exactly, so that a wrong guess is an error
+ * and never a misread.
  */
 #ifndef BW_MAP_RM_ABI_H
 #define BW_MAP_RM_ABI_H
@@ -70,7 +71,8 @@ enum { /* status */
 };
 
 #define RM_LAYOUT(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
-#define RM_FIELD(type, field, at) _Static_assert(offsetof(struct type, field) == (at), #type "." #field)
+#define RM_FIELD(type, field, at) \
+	_Static_assert(offsetof(struct type, field) == (at), #type "." #field)
 
 struct rm_free { /* NVOS00 */
 	uint32_t root, parent, object, status;
@@ -78,9 +80,9 @@ struct rm_free { /* NVOS00 */
 RM_LAYOUT(rm_free, 16);
 
 /*
- * NVOS21, the short form of RM_ALLOC. Up to 530 word 6 is the status and word 7 padding; from 535 on
- * word 6 is the size of the parameters (0: as the class says) and word 7 the status. With both zeroed
- * before, success is: both zero after.
+ * NVOS21, the short form of RM_ALLOC. Up to 530 word 6 is the status and word 7 padding; from 535
+ * on word 6 is the size of the parameters (0: as the class says) and word 7 the status. With both
+ * zeroed before, success is: both zero after.
  */
 struct rm_alloc {
 	uint32_t root, parent, object, class_id;
@@ -203,8 +205,8 @@ struct rm_import { /* IMPORT_OBJECT_FROM_FD */
 RM_LAYOUT(rm_import, 20);
 
 /*
- * EXPORT_TO_DMABUF as libcuda issues it. 2,600 bytes up to 565; from 570 on 2,608 with a mapping type
- * behind total_bytes.
+ * EXPORT_TO_DMABUF as libcuda issues it. 2,600 bytes up to 565; from 570 on 2,608 with a mapping
+ * type behind total_bytes.
  */
 enum { RM_EXPORT_OBJECTS = 128 };
 struct rm_export_565 {

@@ -4,9 +4,9 @@
  *
  * Order matters and is kept here: the device file is opened and registered with the control file
  * before the device is allocated in RM (the kernel looks for an open file of that GPU), every file
- * that carries a mapping is registered too, so that its pages hold the control file, and with it our
- * client and its objects, for as long as they exist; and a parent handed to dup is always a device
- * that RM gave us.
+ * that carries a mapping is registered too, so that its pages hold the control file, and with it
+ * our client and its objects, for as long as they exist; and a parent handed to dup is always a
+ * device that RM gave us.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -138,15 +138,17 @@ static int node_error(int err, const char *path)
 	switch (err) {
 	case EACCES:
 	case EPERM:
-		return bw_err(EACCES, "open %s: %s: give this user read and write permission on the "
-			      "node, and the container's device list (cgroup) the device", path,
-			      strerror(err));
+		return bw_err(EACCES,
+			      "open %s: %s: give this user read and write permission on the "
+			      "node, and the container's device list (cgroup) the device",
+			      path, strerror(err));
 	case ENOENT:
 	case ENXIO:
 	case ENODEV:
-		return bw_err(ENODEV, "open %s: %s: load the NVIDIA driver (nvidia-modprobe -c 0), or "
-			      "have the container toolkit inject the device nodes", path,
-			      strerror(err));
+		return bw_err(ENODEV,
+			      "open %s: %s: load the NVIDIA driver (nvidia-modprobe -c 0), or "
+			      "have the container toolkit inject the device nodes",
+			      path, strerror(err));
 	}
 	return bw_err(err, "open %s: %s", path, strerror(err));
 }
@@ -288,7 +290,8 @@ static uint32_t virtualization_mode(struct rm_gpu *gpu)
 
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		memset(params, 0, sizeof(params));
-		if (!rm_control(gpu, gpu->device, RM_CTRL_GET_VIRTUALIZATION_MODE, params, sizes[i]))
+		if (!rm_control(gpu, gpu->device, RM_CTRL_GET_VIRTUALIZATION_MODE, params,
+				sizes[i]))
 			return params[0];
 	}
 	return 0;
@@ -319,7 +322,8 @@ int rm_platform(struct bw_reason *why, int *score)
 		return -ENOTSUP;
 	}
 	if (!access("/dev/nvmap", F_OK) && access(CONTROL_FILE, F_OK)) {
-		bw_reason_set(why, "Jetson: GPU memory is the CPU's memory: use cudaHostAlloc, which "
+		bw_reason_set(why,
+			      "Jetson: GPU memory is the CPU's memory: use cudaHostAlloc, which "
 			      "the CPU can use as it is");
 		return -ENOTSUP;
 	}
@@ -331,8 +335,10 @@ int rm_platform(struct bw_reason *why, int *score)
 		return -ENOTSUP;
 	}
 	if (!known && !bw_param_size(BW_P_RM_ALLOW_UNKNOWN)) {
-		bw_reason_set(why, "driver %s is not one that is known: set BARWAY_RM_ALLOW_UNKNOWN=1 "
-			      "to let the self-test decide", major ? version : "of unknown version");
+		bw_reason_set(why,
+			      "driver %s is not one that is known: set BARWAY_RM_ALLOW_UNKNOWN=1 "
+			      "to let the self-test decide",
+			      major ? version : "of unknown version");
 		return -ENOTSUP;
 	}
 	if (!known)
@@ -358,28 +364,32 @@ static int examine(struct rm_gpu *gpu)
 	if (gpu->dev->integrated)
 		return refuse(gpu, "the GPU has no memory of its own: use cudaHostAlloc");
 	if (gpu->dev->mig)
-		return refuse(gpu, "MIG is on: mappings of a MIG instance have not been tested and are "
+		return refuse(gpu,
+			      "MIG is on: mappings of a MIG instance have not been tested and are "
 			      "refused: use cudaMemcpy, or turn MIG off");
 	if (conf_compute())
-		return refuse(gpu, "confidential computing is on: GPU memory is closed to the CPU: use "
+		return refuse(gpu,
+			      "confidential computing is on: GPU memory is closed to the CPU: use "
 			      "cudaMemcpy");
 	if (virtualization_mode(gpu) == 2)
-		return refuse(gpu, "a vGPU: its aperture is the host's: use cudaMemcpy, or a GPU passed "
+		return refuse(gpu,
+			      "a vGPU: its aperture is the host's: use cudaMemcpy, or a GPU passed "
 			      "through whole");
 	if (cuda)
 		cuda->device_attr(&dmabuf, BW_CU_DEV_DMA_BUF, gpu->dev->index);
 	if (!dmabuf && !bw_list_has(bw_param_text(BW_P_RM_ROUTES), "ipc"))
-		return refuse(gpu, "this driver does not export dma-bufs (closed kernel modules?), so "
-			      "memory cannot be found: install the open kernel modules, or allow the "
-			      "ipc route (BARWAY_RM_ROUTES=vmm,ipc; see barway-params(7))");
+		return refuse(gpu, "this driver does not export dma-bufs (closed kernel modules?), "
+			      "so memory cannot be found: install the open kernel modules, or "
+			      "allow the ipc route (BARWAY_RM_ROUTES=vmm,ipc; see "
+			      "barway-params(7))");
 	if (rm_platform(&gpu->why, &gpu->score))
 		gpu->score = -1;
 	return 0;
 }
 
 /*
- * Is the subdevice the GPU that CUDA means? RM dups the memory of one GPU under a device of another,
- * and maps it there, without a word.
+ * Is the subdevice the GPU that CUDA means? RM dups the memory of one GPU under a device of
+ * another, and maps it there, without a word.
  */
 static int check_uuid(struct rm_gpu *gpu)
 {
@@ -392,10 +402,11 @@ static int check_uuid(struct rm_gpu *gpu)
 	n = snprintf(text, sizeof(text), "GPU-");
 	for (int i = 0; i < 16; i++)
 		n += snprintf(text + n, sizeof(text) - (size_t)n,
-			      i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", gid.data[i]);
+			      i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+			      gid.data[i]);
 	if (gid.bytes != 16 || strcmp(text, gpu->dev->uuid) != 0)
-		return bw_err(EIO, "open GPU %d: the NVIDIA driver says that it is %s, CUDA says %s: not "
-			      "used", gpu->dev->index, text, gpu->dev->uuid);
+		return bw_err(EIO, "open GPU %d: the NVIDIA driver says that it is %s, CUDA says "
+			      "%s: not used", gpu->dev->index, text, gpu->dev->uuid);
 	return 0;
 }
 
@@ -500,13 +511,15 @@ int rm_dup(struct rm_gpu *gpu, uint32_t src_client, uint32_t src_object, uint32_
 	if (ret)
 		return bw_err(-ret, "dup memory object 0x%x: %s", src_object, strerror(-ret));
 	if (d.status == RM_OBJECT_NOT_FOUND || d.status == RM_INVALID_OBJECT_HANDLE)
-		return bw_err(EFAULT, "dup memory object 0x%x: the NVIDIA driver answers 0x%x (%s): the "
-			      "memory was freed meanwhile", src_object, d.status,
-			      rm_status_name(d.status));
+		return bw_err(EFAULT,
+			      "dup memory object 0x%x: the NVIDIA driver answers 0x%x (%s): the "
+			      "memory was freed meanwhile",
+			      src_object, d.status, rm_status_name(d.status));
 	if (d.status)
 		return refused("dup a memory object", d.status);
 	if (!d.object) /* RM can answer OK without an object */
-		return bw_err(EIO, "dup memory object 0x%x: the NVIDIA driver gave no object", src_object);
+		return bw_err(EIO, "dup memory object 0x%x: the NVIDIA driver gave no object",
+			      src_object);
 	*object = d.object;
 	return 0;
 }
@@ -541,19 +554,25 @@ int rm_check_object(struct rm_gpu *gpu, uint32_t object, uint64_t bytes)
 
 	ret = rm_control(gpu, gpu->client, RM_CTRL_GET_HANDLE_INFO, &info, sizeof(info));
 	if (!ret && (uint32_t)info.data != RM_CLASS_MEMORY_LOCAL_USER)
-		return bw_err(EIO, "check memory object 0x%x: its class is 0x%x and not 0x%x (video "
-			      "memory): not mapped", object, (uint32_t)info.data,
-			      RM_CLASS_MEMORY_LOCAL_USER);
+		return bw_err(EIO,
+			      "check memory object 0x%x: its class is 0x%x and not 0x%x (video "
+			      "memory): not mapped",
+			      object, (uint32_t)info.data, RM_CLASS_MEMORY_LOCAL_USER);
 	if (!ret)
-		ret = rm_control(gpu, gpu->client, RM_CTRL_GET_ADDR_SPACE_TYPE, &space, sizeof(space));
+		ret = rm_control(gpu, gpu->client, RM_CTRL_GET_ADDR_SPACE_TYPE, &space,
+				 sizeof(space));
 	if (!ret && space.type != RM_ADDR_SPACE_VIDMEM)
-		return bw_err(EIO, "check memory object 0x%x: its address space is %u and not %u (video "
-			      "memory): not mapped", object, space.type, RM_ADDR_SPACE_VIDMEM);
+		return bw_err(EIO,
+			      "check memory object 0x%x: its address space is %u and not %u (video "
+			      "memory): not mapped",
+			      object, space.type, RM_ADDR_SPACE_VIDMEM);
 	if (!ret)
 		ret = rm_control(gpu, object, RM_CTRL_GET_SURFACE_INFO, &surface, sizeof(surface));
 	if (!ret && (uint64_t)size.data * 4096 < bytes)
-		return bw_err(EIO, "check memory object 0x%x: it has %llu bytes, the range needs %llu: "
-			      "not mapped", object, (unsigned long long)size.data * 4096,
+		return bw_err(EIO,
+			      "check memory object 0x%x: it has %llu bytes, the range needs %llu: "
+			      "not mapped",
+			      object, (unsigned long long)size.data * 4096,
 			      (unsigned long long)bytes);
 	return ret;
 }
@@ -566,9 +585,11 @@ static int bar1_full(struct rm_gpu *gpu, uint64_t needed)
 		return bw_err(ENOMEM, "map %llu bytes: the BAR1 aperture of GPU %d is full: unmap "
 			      "something, or barway_cache_flush()", (unsigned long long)needed,
 			      gpu->dev->index);
-	return bw_err(ENOMEM, "map: the BAR1 aperture of GPU %d is %s: needed %llu bytes, free %llu of "
+	return bw_err(ENOMEM,
+		      "map: the BAR1 aperture of GPU %d is %s: needed %llu bytes, free %llu of "
 		      "%llu: unmap something, or turn on Resizable BAR in the firmware",
-		      gpu->dev->index, avail < needed ? "full" : "in too small pieces", (unsigned long long)needed, (unsigned long long)avail,
+		      gpu->dev->index, avail < needed ? "full" : "in too small pieces",
+		      (unsigned long long)needed, (unsigned long long)avail,
 		      (unsigned long long)total);
 }
 
@@ -590,8 +611,8 @@ static int caching_of(struct rm_gpu *gpu, uint32_t flags, enum bw_caching *cachi
 			return 0;
 		}
 	}
-	return bw_err(EIO, "map: the NVIDIA driver reports caching kind %u where write-combined (%u) was "
-		      "expected: not used", RM_MAP_CACHING(flags), RM_CACHING_WC);
+	return bw_err(EIO, "map: the NVIDIA driver reports caching kind %u where write-combined "
+		      "(%u) was expected: not used", RM_MAP_CACHING(flags), RM_CACHING_WC);
 }
 
 int rm_map_part(struct rm_gpu *gpu, uint32_t object, uint64_t offset, size_t bytes, void *at,
@@ -623,12 +644,14 @@ int rm_map_part(struct rm_gpu *gpu, uint32_t object, uint64_t offset, size_t byt
 	if (!ret && !gpu->dev->coherent &&
 	    (m.linear < gpu->bar1_address || bytes > gpu->bar1_bytes ||
 	     m.linear - gpu->bar1_address > gpu->bar1_bytes - bytes))
-		ret = bw_err(EIO, "map: the NVIDIA driver answers bus address 0x%llx, outside the BAR1 of "
-			     "GPU %d (0x%llx + 0x%llx): not used", (unsigned long long)m.linear,
-			     gpu->dev->index, (unsigned long long)gpu->bar1_address,
+		ret = bw_err(EIO, "map: the NVIDIA driver answers bus address 0x%llx, outside the "
+			     "BAR1 of GPU %d (0x%llx + 0x%llx): not used",
+			     (unsigned long long)m.linear, gpu->dev->index,
+			     (unsigned long long)gpu->bar1_address,
 			     (unsigned long long)gpu->bar1_bytes);
 	if (!ret) {
-		ret = bw_mmap(&got, at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m.fd, 0);
+		ret = bw_mmap(&got, at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			      m.fd, 0);
 		if (ret)
 			ret = bw_err(-ret, "mmap %zu bytes of GPU %d: %s", bytes, gpu->dev->index,
 				     strerror(-ret));

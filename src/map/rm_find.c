@@ -4,21 +4,22 @@
  *
  * libcuda knows, and tells the kernel when it is asked for a dma-buf of a range
  * (cuMemGetHandleForAddressRange): the ioctl NV_ESC_EXPORT_TO_DMABUF_FD carries the client, the
- * objects, offsets and sizes. So it is asked, and that ioctl is looked at on its way. Nobody wants the
- * dma-buf, and making it is most of the cost (28 of 32 us, H200, driver 580.159.04, 2026-11-30), so
- * the kernel is not asked: libcuda is told that there is no memory for it. That is done only after
- * this process has seen once that both ways name the same memory and that a real export still works
- * afterwards. Routes:
+ * objects, offsets and sizes. So it is asked, and that ioctl is looked at on its way. Nobody wants
+ * the dma-buf, and making it is most of the cost (28 of 32 us, H200, driver 580.159.04,
+ * 2026-11-30), so the kernel is not asked: libcuda is told that there is no memory for it. That is
+ * done only after this process has seen once that both ways name the same memory and that a real
+ * export still works afterwards. Routes:
  *
- *   tap   the process has an `ioctl` in front of libc that lets us look (libbarway-tap.so, preloaded)
+ *   tap   the process has an `ioctl` in front of libc that lets us look (libbarway-tap.so,
+ *         preloaded)
  *   hook  the one slot through which libcuda calls `ioctl` points to us for the time of the call
  *   vmm   memory with a POSIX handle: exported and imported, both documented
  *   ipc   the words of a cudaIpc handle; off by default, since that call opens the memory to every
  *         process that can open the GPU's device node
  *
  * The hook lives in a library that is never unloaded (linked with -z nodelete, and pinned again
- * here), so a thread that is inside it when the slot is put back returns to code that is still there.
- * Other threads' calls pass through. `ioctl` is not exported by this library.
+ * here), so a thread that is inside it when the slot is put back returns to code that is still
+ * there. Other threads' calls pass through. `ioctl` is not exported by this library.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -280,7 +281,8 @@ static int export_hooked(const struct bw_cuda *cuda, struct capture *c, uint64_t
 	for (int attempt = 0; attempt < 8; attempt++) {
 		mine = hook_ioctl;
 		held = atomic_load_explicit(s->slot, memory_order_acquire);
-		/* another copy of this library may have left us in the slot: then we know the way */
+		/* another copy of this library may have left us in the slot: then we know the
+		 * way */
 		if (held != mine)
 			atomic_store_explicit(&next_ioctl, onward(held, s), memory_order_release);
 		if (!atomic_compare_exchange_strong(s->slot, &held, mine))
@@ -335,10 +337,11 @@ static int check_capture(struct rm_gpu *gpu, const struct capture *c, uint64_t b
 		return bw_err(EIO, "libcuda asked through another file than GPU %d's /dev/nvidia%u",
 			      gpu->dev->index, gpu->minor);
 	for (unsigned i = 0; i < f->n; i++) {
-		if (f->part[i].offset % BW_PAGE || f->part[i].bytes % BW_PAGE || !f->part[i].bytes ||
-		    f->part[i].bytes > bytes - sum)
-			return bw_err(EIO, "libcuda named a part of 0x%llx bytes at 0x%llx, which does not "
-				      "fit the range", (unsigned long long)f->part[i].bytes,
+		if (f->part[i].offset % BW_PAGE || f->part[i].bytes % BW_PAGE ||
+		    !f->part[i].bytes || f->part[i].bytes > bytes - sum)
+			return bw_err(EIO, "libcuda named a part of 0x%llx bytes at 0x%llx, which "
+				      "does not fit the range",
+				      (unsigned long long)f->part[i].bytes,
 				      (unsigned long long)f->part[i].offset);
 		sum += f->part[i].bytes;
 	}
@@ -347,7 +350,8 @@ static int check_capture(struct rm_gpu *gpu, const struct capture *c, uint64_t b
 			      (unsigned long long)sum, (unsigned long long)bytes);
 	/* the first client seen was proved with data by the self-test, which comes first */
 	if (!rm_same_cuda_client(gpu, f->client))
-		return bw_err(EIO, "libcuda named client 0x%x, in the self-test it was another", f->client);
+		return bw_err(EIO, "libcuda named client 0x%x, in the self-test it was another",
+			      f->client);
 	return 0;
 }
 
@@ -387,7 +391,8 @@ static int ask(struct rm_gpu *gpu, export_fn *export, bool withhold, uint64_t ad
 	if (ret)
 		return ret;
 	if (error && !(withhold && c.calls))
-		return bw_err(ENOTSUP, "cuMemGetHandleForAddressRange(0x%llx, 0x%llx): CUDA error %d",
+		return bw_err(ENOTSUP,
+			      "cuMemGetHandleForAddressRange(0x%llx, 0x%llx): CUDA error %d",
 			      (unsigned long long)addr, (unsigned long long)bytes, error);
 	return check_capture(gpu, &c, bytes);
 }
@@ -398,7 +403,8 @@ static bool same(const struct rm_found *a, const struct rm_found *b)
 	       !memcmp(a->part, b->part, a->n * sizeof(a->part[0]));
 }
 
-/* May libcuda be answered in the kernel's place? Found out once per process, with @found at hand. */
+/* May libcuda be answered in the kernel's place? Found out once per process, with @found at
+ * hand. */
 static bool try_withholding(struct rm_gpu *gpu, export_fn *export, uint64_t addr, uint64_t bytes,
 			    const struct rm_found *found)
 {
@@ -407,8 +413,9 @@ static bool try_withholding(struct rm_gpu *gpu, export_fn *export, uint64_t addr
 		    !ask(gpu, export, false, addr, bytes, other) && same(found, other);
 
 	free(other);
-	bw_log(BW_LOG_DEBUG, "dma-buf exports are %s", fine ? "looked at and withheld from the kernel" :
-						       "looked at on their way to the kernel");
+	bw_log(BW_LOG_DEBUG, "dma-buf exports are %s",
+	       fine ? "looked at and withheld from the kernel" :
+		      "looked at on their way to the kernel");
 	return fine;
 }
 
@@ -514,11 +521,11 @@ static int find_by_ipc(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_
 	if (ipc.word[2] != (uint32_t)getpid() || size != seg->bytes || ipc.word[8] != gpu->gpu_id ||
 	    start % (2u << 20) || ipc.word[7] + size > block || addr < start ||
 	    addr + bytes > start + block)
-		return bw_err(EIO, "the cudaIpc handle's words do not fit the allocation: another driver "
-			      "version than the ones known");
+		return bw_err(EIO, "the cudaIpc handle's words do not fit the allocation: another "
+			      "driver version than the ones known");
 	if (!rm_same_cuda_client(gpu, ipc.word[12]))
-		return bw_err(EIO, "the cudaIpc handle names client 0x%x, in the self-test it was another",
-			      ipc.word[12]);
+		return bw_err(EIO, "the cudaIpc handle names client 0x%x, in the self-test it was "
+			      "another", ipc.word[12]);
 	found->client = ipc.word[12];
 	found->n = 1;
 	found->part[0] = (struct rm_part){ ipc.word[13], addr - start, bytes };
@@ -590,6 +597,7 @@ int rm_find(struct rm_gpu *gpu, const struct bw_segment *seg, uint64_t addr, siz
 			     routes[i].name, bw_err_text());
 		used += n > 0 && (size_t)n < sizeof(tried) - used ? (size_t)n : 0;
 	}
-	return bw_err(ENOTSUP, "find %s at 0x%llx: no route does it: %s", bw_mem_kind_name(seg->kind),
-		      (unsigned long long)addr, tried[0] ? tried : "none is allowed");
+	return bw_err(ENOTSUP, "find %s at 0x%llx: no route does it: %s",
+		      bw_mem_kind_name(seg->kind), (unsigned long long)addr,
+		      tried[0] ? tried : "none is allowed");
 }

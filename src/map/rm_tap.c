@@ -2,9 +2,10 @@
 /*
  * libbarway-tap.so: an `ioctl` in front of libc, for LD_PRELOAD.
  *
- * Only for programs whose libcuda cannot be hooked (its slot is read-only): it passes every call on,
- * and shows the calling thread's calls to the function that this thread gave to barway_ioctl_tap().
- * The rm provider finds that symbol and uses it instead of the hook (map/rm_find.c).
+ * Only for programs whose libcuda cannot be hooked (its slot is read-only): it passes every call
+ * on, and shows the calling thread's calls to the function that this thread gave to
+ * barway_ioctl_tap(). The rm provider finds that symbol and uses it instead of the hook
+ * (map/rm_find.c).
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -44,7 +44,8 @@ __attribute__((constructor(BW_FORK_SELF_TEST))) static void register_fork(void)
 	bw_fork_forget(forget_in_child);
 }
 
-static const struct verdict *verdict_of(const struct bw_map_provider *p, const struct bw_device *dev)
+static const struct verdict *verdict_of(const struct bw_map_provider *p,
+					const struct bw_device *dev)
 {
 	for (const struct verdict *v = verdicts; v; v = v->next)
 		if (v->provider == p && v->dev == dev)
@@ -66,7 +67,7 @@ void bw_self_test_forget(void)
 	}
 }
 
-/* ---- one block ---------------------------------------------------------------------------------- */
+/* ---- one block ------------------------------------------------------------------------------- */
 
 struct block {
 	const struct bw_map_provider *provider;
@@ -166,8 +167,10 @@ static int cpu_sees(struct block *b, const char *when)
 	b->kernels.load->load(b->got + last, b->cpu + last, n);
 	b->wrong = memcmp(b->got, b->want, n) || memcmp(b->got + last, b->want + last, n);
 	if (b->wrong)
-		return bw_err(EIO, "the CPU does not see what the GPU's copy engine wrote (%s, block of "
-			      "%zu bytes)", when, b->bytes);
+		return bw_err(EIO,
+			      "the CPU does not see what the GPU's copy engine wrote (%s, block of "
+			      "%zu bytes)",
+			      when, b->bytes);
 	return 0;
 }
 
@@ -194,8 +197,10 @@ static int cpu_writes(struct block *b)
 	ret = b->dev->ops->ce_copy_from(b->dev, b->got, b->addr, b->bytes);
 	b->wrong = !ret && memcmp(b->got, b->want, b->bytes);
 	if (b->wrong)
-		ret = bw_err(EIO, "the GPU's copy engine does not see what the CPU wrote (block of %zu "
-			     "bytes)", b->bytes);
+		ret = bw_err(EIO,
+			     "the GPU's copy engine does not see what the CPU wrote (block of %zu "
+			     "bytes)",
+			     b->bytes);
 	return ret;
 }
 
@@ -244,13 +249,13 @@ static int prove(const struct bw_map_provider *p, struct bw_device *dev, void *o
 	return ret;
 }
 
-/* ---- verdicts ----------------------------------------------------------------------------------- */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 
 /* What may be different next time is not a verdict. */
 static bool passing(int ret)
 {
-	return ret == -ENOMEM || ret == -ENODEV || ret == -EACCES || ret == -EMFILE || ret == -ENFILE ||
-	       ret == -EAGAIN || ret == -EINTR;
+	return ret == -ENOMEM || ret == -ENODEV || ret == -EACCES || ret == -EMFILE ||
+	       ret == -ENFILE || ret == -EAGAIN || ret == -EINTR;
 }
 
 static int run(const struct bw_map_provider *p, struct bw_device *dev, void *owner)
@@ -262,7 +267,8 @@ static int run(const struct bw_map_provider *p, struct bw_device *dev, void *own
 	if (!v)
 		return bw_err(ENOMEM, "self-test of provider %s: no memory", p->name);
 	ret = prove(p, dev, owner, false, &proof);
-	/* one call that failed once is no verdict; nor is a route that takes only memory with a handle */
+	/* one call that failed once is no verdict; nor is a route that takes only memory with a
+	 * handle */
 	if (ret && proof == OF_REFUSAL && !passing(ret))
 		ret = prove(p, dev, owner, ret == -ENOTSUP, &proof);
 	bw_count(BW_C_SELF_TESTS, 1);

@@ -13,7 +13,8 @@ static int soft_score(struct bw_device *dev, struct bw_reason *why)
 		bw_reason_set(why, "for the soft GPU only");
 		return -1;
 	}
-	bw_reason_set(why, "the soft GPU's memory is this machine's; figures say nothing about a GPU");
+	bw_reason_set(why,
+		      "the soft GPU's memory is this machine's; figures say nothing about a GPU");
 	return 10;
 }
 

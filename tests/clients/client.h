@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * tests/clients: libgdrapi.so.2 as programs use it: loaded by name, with prototypes and structs of
- * their own. Where: on the soft GPU if BARWAY_DEVICES=soft, over the fake driver if the test is built
- * with WITH_FAKENV (BARWAY_LIBCUDA names the fake libcuda), else on the first real GPU.
+ * their own. Where: on the soft GPU if BARWAY_DEVICES=soft, over the fake driver if the test is
+ * built with WITH_FAKENV (BARWAY_LIBCUDA names the fake libcuda), else on the first real GPU.
  *
  * Each case runs in a process of its own, as most of them stand for a program.
  */
@@ -275,7 +275,8 @@ static inline void start_gpu(void)
 	OK(barway_device_get(soft, 0, &soft_device));
 }
 
-/* Is there a GPU for the test? Asked in a process of its own, so that this one knows no CUDA yet. */
+/* Is there a GPU for the test? Asked in a process of its own, so that this one knows no CUDA
+ * yet. */
 static inline void need_gpu(void)
 {
 	pid_t pid;
@@ -332,7 +333,8 @@ static inline void mem_write(uint64_t addr, const void *src, size_t n)
 		return;
 	}
 	CU_OK(cuMemcpyHtoD_v2(addr, src, n));
-	CU_OK(cuCtxSynchronize()); /* from pageable memory it returns before the bytes have ARRIVED */
+	CU_OK(cuCtxSynchronize()); /* from pageable memory it returns before the bytes have
+				    * ARRIVED */
 }
 
 static inline void mem_read(void *dst, uint64_t addr, size_t n)
@@ -369,7 +371,8 @@ static inline void flush_by_load(const volatile void *p)
 	(void)*(const volatile uint32_t *)p;
 }
 
-/* @ptr is where the CPU sees the device address @addr: words both ways, by loads and stores alone. */
+/* @ptr is where the CPU sees the device address @addr: words both ways, by loads and stores
+ * alone. */
 static inline void prove_pointer(void *ptr, uint64_t addr, size_t n)
 {
 	volatile uint64_t *words = ptr;

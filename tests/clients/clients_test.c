@@ -62,7 +62,8 @@ static void nccl(void)
 		CHECK_EQ(info.mapped, 1);
 		CHECK_EQ(info.wc_mapping, 1);
 		CHECK(info.cycles_per_ms > 0);
-		prove_pointer((char *)c[i].map + (info.va - c[i].aligned), c[i].aligned, c[i].mapped);
+		prove_pointer((char *)c[i].map + (info.va - c[i].aligned), c[i].aligned,
+			      c[i].mapped);
 	}
 	for (int i = 0; i < N; i++) {
 		pthread_mutex_lock(&lock);
@@ -100,8 +101,8 @@ static void heap_free(uint64_t addr, size_t bytes, uint64_t handle)
 	CU_OK(cuMemAddressFree(addr, bytes));
 }
 
-/* Compares its header's minor with the library's; pins chunks of the heap whole; loads and stores of
- * 4 and 8 bytes; one transport maps and unmaps with a size that is not rounded. */
+/* Compares its header's minor with the library's; pins chunks of the heap whole; loads and stores
+ * of 4 and 8 bytes; one transport maps and unmaps with a size that is not rounded. */
 static void nvshmem(void)
 {
 	size_t chunk = on_soft() ? 64 * MIB : on_fake() ? 256 * MIB : 2048ull * MIB;
@@ -144,8 +145,8 @@ static void nvshmem(void)
 	dlclose(gdr_library);
 }
 
-/* Start rounded down, length up, and the mapping taken to begin there. The range may begin before and
- * end after the memory. */
+/* Start rounded down, length up, and the mapping taken to begin there. The range may begin before
+ * and end after the memory. */
 static void libfabric_region(void *g, uint64_t addr, size_t n)
 {
 	uint64_t start = DOWN(addr);
@@ -438,8 +439,8 @@ static void aws_ofi_nccl(void)
 	check_given_back();
 }
 
-/* One GPU page around the address; a 64-bit word stored directly. (It looks for the file /dev/gdrdrv
- * before it loads the library: docs/gdrcopy.md.) */
+/* One GPU page around the address; a 64-bit word stored directly. (It looks for the file
+ * /dev/gdrdrv before it loads the library: docs/gdrcopy.md.) */
 static void mscclpp(void)
 {
 	uint64_t memory;

@@ -75,7 +75,8 @@ static void values(void)
 	CHECK_EQ(GDR_ATTR_USING_DMA_BUF_MMAP, 3);
 }
 
-/* Every function has its type, and the source name gdr_get_info is the one with the larger struct. */
+/* Every function has its type, and the source name gdr_get_info is the one with the larger
+ * struct. */
 static void linked(void)
 {
 	gdr_t (*open)(void) = gdr_open;

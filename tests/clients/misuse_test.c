@@ -780,7 +780,8 @@ static void no_gpu_no_open(void)
 	g = gdr.open();
 	said = released();
 	CHECK(!g);
-	CHECK_HAS(said, "gdrapi: error: gdr_open: no GPU memory can be mapped on this machine: rm: ");
+	CHECK_HAS(said,
+		  "gdrapi: error: gdr_open: no GPU memory can be mapped on this machine: rm: ");
 	CHECK(strlen(said) > 100);
 	/* "auto", which falls back to the soft GPU elsewhere, does not here */
 	setenv("BARWAY_DEVICES", "auto", 1);
@@ -856,7 +857,8 @@ static void the_log(void)
 		CHECK_HAS(said, on_soft() ? "provider soft (BARWAY_DEVICES=soft" : "provider rm");
 		if (i == 2) {
 			CHECK_HAS(said, "gdrapi: debug: gdr_pin_buffer(0x");
-			CHECK_HAS(said, on_soft() ? ": provider soft, route" : ": provider rm, route");
+			CHECK_HAS(said,
+				  on_soft() ? ": provider soft, route" : ": provider rm, route");
 		} else {
 			CHECK(!strstr(said, "debug:"));
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What holds on a real GPU, through the public interface alone: random data, both directions, checked
- * by cuMemcpy. Arguments choose cases; the environment chooses routes (BARWAY_RM_ROUTES).
+ * What holds on a real GPU, through the public interface alone: random data, both directions,
+ * checked by cuMemcpy. Arguments choose cases; the environment chooses routes (BARWAY_RM_ROUTES).
  */
 #include <barway.h>
 #include <dirent.h>
@@ -78,14 +78,15 @@ static void prove_range(uint64_t addr, size_t n, uint64_t base, size_t bytes)
 	OK(barway_map(ctx, addr, n, NULL, &m));
 	OK(barway_copy_from(m, got, 0, n));
 	if (memcmp(got, want + off, n))
-		FAIL("0x%llx + %zu: the CPU does not see what the GPU has", (unsigned long long)addr, n);
+		FAIL("0x%llx + %zu: the CPU does not see what the GPU has",
+		     (unsigned long long)addr, n);
 	test_fill(want + off, n, ++seed);
 	OK(barway_copy_to(m, 0, want + off, n));
 	OK(barway_flush(m));
 	gpu_read(got, base, bytes);
 	if (memcmp(got, want, bytes))
-		FAIL("0x%llx + %zu: the GPU does not see what the CPU wrote, or a byte beside it changed",
-		     (unsigned long long)addr, n);
+		FAIL("0x%llx + %zu: the GPU does not see what the CPU wrote, or a byte beside it "
+		     "changed", (unsigned long long)addr, n);
 	/* through the pointer itself, the last byte */
 	((volatile unsigned char *)barway_mapping_ptr(m))[n - 1] ^= 0xff;
 	OK(barway_flush(m));
@@ -153,7 +154,8 @@ static void all_sizes_and_alignments(void)
 				FAIL("to the GPU: %zu bytes at %zu", n, off);
 			memset(got, 0xaa, sizeof(got));
 			OK(barway_copy_from(m, got + 1, 1024 + off, n));
-			if (memcmp(got + 1, want + 1024 + off, n) || got[0] != 0xaa || got[n + 1] != 0xaa)
+			if (memcmp(got + 1, want + 1024 + off, n) || got[0] != 0xaa ||
+			    got[n + 1] != 0xaa)
 				FAIL("from the GPU: %zu bytes at %zu", n, off);
 		}
 	OK(barway_unmap(m));
@@ -192,14 +194,16 @@ struct vmm {
 
 static void vmm_alloc(struct vmm *v, int handle_types, int rdma)
 {
-	struct cu_prop p = { .type = 1, .handle_types = handle_types, .location_type = 1, .rdma = (unsigned char)rdma };
+	struct cu_prop p = { .type = 1, .handle_types = handle_types, .location_type = 1,
+			     .rdma = (unsigned char)rdma };
 	struct cu_access access = { 1, 0, 3 };
 
 	v->bytes = 4u << 20;
 	CU_OK(cuMemAddressReserve(&v->addr, v->bytes, 0, 0, 0));
 	for (int i = 0; i < 2; i++) {
 		CU_OK(cuMemCreate(&v->handle[i], v->bytes / 2, &p, 0));
-		CU_OK(cuMemMap(v->addr + (unsigned)i * v->bytes / 2, v->bytes / 2, 0, v->handle[i], 0));
+		CU_OK(cuMemMap(v->addr + (unsigned)i * v->bytes / 2, v->bytes / 2, 0,
+			       v->handle[i], 0));
 	}
 	CU_OK(cuMemSetAccess(v->addr, v->bytes, &access, 1));
 }
@@ -299,7 +303,8 @@ static void *without_context(void *arg)
 	test_fill(b, sizeof(b), 77);
 	if (barway_map(ctx, n->addr, 300, NULL, &m))
 		*failed = barway_errmsg();
-	else if (barway_copy_to(m, 11, b, 256) || barway_copy_from_by(m, BARWAY_METHOD_CE, c, 11, 256))
+	else if (barway_copy_to(m, 11, b, 256) ||
+		 barway_copy_from_by(m, BARWAY_METHOD_CE, c, 11, 256))
 		*failed = barway_errmsg();
 	else if (memcmp(b, c, 256))
 		*failed = "data differ";
@@ -429,7 +434,8 @@ static int child_imports(const struct cu_ipc *ipc)
 	int dev;
 
 	if (gpu.cuInit(0) || gpu.cuDeviceGet(&dev, 0) || gpu.cuDevicePrimaryCtxRetain(&cu, dev) ||
-	    gpu.cuCtxSetCurrent(cu) || gpu.cuIpcOpenMemHandle_v2(&a, *ipc, 1) || barway_open(NULL, &c))
+	    gpu.cuCtxSetCurrent(cu) || gpu.cuIpcOpenMemHandle_v2(&a, *ipc, 1) ||
+	    barway_open(NULL, &c))
 		return 2;
 	if (barway_pointer_query(c, a, &info) || info.kind != BARWAY_MEM_IMPORTED || info.mappable)
 		return 3;
@@ -541,7 +547,8 @@ static void freed_under_a_mapping(void)
 		CU_OK(cuMemcpyDtoH_v2(other, more[i], 4u << 20));
 		for (size_t k = 0; k < 4u << 20; k++)
 			if (other[k] != 0x5a)
-				FAIL("a store through the old mapping reached somebody else's memory");
+				FAIL("a store through the old mapping reached somebody else's "
+				     "memory");
 		CU_OK(cuMemFree_v2(more[i]));
 	}
 	OK(barway_unmap(m));
@@ -575,7 +582,8 @@ static void freeing_frees(void)
 		CU_OK(cuMemFree_v2(a));
 		after = free_memory();
 		if (after < before)
-			FAIL("round %d: %zu bytes of GPU memory did not come back", i, before - after);
+			FAIL("round %d: %zu bytes of GPU memory did not come back", i,
+			     before - after);
 	}
 	/* small ones stay in the cache at most until the next sweep */
 	CU_OK(cuMemAlloc_v2(&a, 4u << 20));
@@ -617,7 +625,8 @@ static void cycles_of(uint32_t flags, int n)
 {
 	struct barway_map_options o = { .size = sizeof(o), .flags = flags };
 	struct barway_device *dev;
-	struct barway_device_info before = { .size = sizeof(before) }, after = { .size = sizeof(after) };
+	struct barway_device_info before = { .size = sizeof(before) },
+				  after = { .size = sizeof(after) };
 	struct barway_mapping *m;
 	uint64_t a;
 	long rss = 0;
@@ -831,7 +840,8 @@ static void watch(int flag_in_host_memory)
 			sum += words[i] = test_random(&seed);
 		OK(barway_copy_to(m, 256, words, sizeof(words)));
 		if (flag_in_host_memory) {
-			/* the flag goes another way than the data: only the flush keeps them in order */
+			/* the flag goes another way than the data: only the flush keeps them in
+			 * order */
 			OK(barway_flush(m));
 			__atomic_store_n((uint64_t *)((char *)pinned + 1024), r, __ATOMIC_RELEASE);
 		} else {
@@ -840,9 +850,11 @@ static void watch(int flag_in_host_memory)
 		deadline = now_us() + 2e6;
 		while (__atomic_load_n(&host[0], __ATOMIC_ACQUIRE) != r)
 			if (now_us() > deadline)
-				FAIL("round %llu: the kernel does not see the flag", (unsigned long long)r);
+				FAIL("round %llu: the kernel does not see the flag",
+				     (unsigned long long)r);
 		if (host[1] != sum)
-			FAIL("round %llu: the kernel saw old data behind a new flag", (unsigned long long)r);
+			FAIL("round %llu: the kernel saw old data behind a new flag",
+			     (unsigned long long)r);
 	}
 	CU_OK(cuStreamSynchronize(stream));
 	OK(barway_unmap(m));
@@ -862,7 +874,7 @@ static void flush_makes_visible(void)
 	watch(1);
 }
 
-/* ---- several GPUs ----------------------------------------------------------------------------- */
+/* ---- several GPUs ---------------------------------------------------------------------------- */
 
 static void every_gpu(void)
 {
@@ -884,7 +896,8 @@ static void every_gpu(void)
 		CU_OK(cuCtxSetCurrent(other));
 		CU_OK(cuMemAlloc_v2(&a, 100000));
 		CU_OK(cuDeviceGetPCIBusId(pci, sizeof(pci), i));
-		CU_OK(cuCtxSetCurrent(gpu.ctx)); /* the pointer of another GPU than the current one */
+		/* the pointer of another GPU than the current one */
+		CU_OK(cuCtxSetCurrent(gpu.ctx));
 		OK(barway_pointer_query(ctx, a, &p));
 		OK(barway_device_query(p.device, &info));
 		CHECK(!strcasecmp(info.pci, pci));
@@ -948,7 +961,7 @@ static void one_range_over_two_gpus(void)
 	free(got);
 }
 
-/* ---- how long --------------------------------------------------------------------------------- */
+/* ---- how long -------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {

@@ -161,7 +161,8 @@ static void larger_than_all_of_it(void)
 	REFUSED(barway_map(ctx, a, 130 * MIB, NULL, &m), ENOMEM,
 		"needed 136314880 bytes, free 67108864 of 67108864");
 	CHECK_HAS(barway_errmsg(), "Resizable BAR");
-	REFUSED(barway_map(ctx, a, 64 * MIB + 1, NULL, &m), ENOMEM, "BAR1 aperture of GPU 0 is full");
+	REFUSED(barway_map(ctx, a, 64 * MIB + 1, NULL, &m), ENOMEM,
+		"BAR1 aperture of GPU 0 is full");
 	/* smaller than it, but touching more pages than it has */
 	REFUSED(barway_map(ctx, a + 2 * MIB - 4096, 64 * MIB - 4096, NULL, &m), ENOMEM,
 		"BAR1 aperture of GPU 0 is in too small pieces");
@@ -214,10 +215,11 @@ int main(int argc, char **argv)
 		EACH(full),
 		EACH(full_in_the_middle),
 		EACH(larger_than_all_of_it),
-		{ "in_pieces 550", in_pieces, "FAKENV=bar1=dynamic,bar1_mb=64,driver=550.163.01" BIG_CACHE,
+		{ "in_pieces 550", in_pieces,
+		  "FAKENV=bar1=dynamic,bar1_mb=64,driver=550.163.01" BIG_CACHE,
 		  "in too small pieces: needed 8388608 bytes, free 33554432 of 67108864" },
-		{ "in_pieces 570", in_pieces, "FAKENV=bar1=dynamic,bar1_mb=64,driver=570.211.01" BIG_CACHE,
-		  NULL },
+		{ "in_pieces 570", in_pieces,
+		  "FAKENV=bar1=dynamic,bar1_mb=64,driver=570.211.01" BIG_CACHE, NULL },
 		CASE_ENV(tiny, "FAKENV=bar1=dynamic,bar1_mb=4,bar1_page_kb=64,driver=550.163.01"),
 		CASE_ENV(tiny, "FAKENV=bar1=dynamic,bar1_mb=8,driver=515.43.04"),
 		CASE_ENV(too_tiny, "FAKENV=bar1=dynamic,bar1_mb=2,driver=550.163.01"),

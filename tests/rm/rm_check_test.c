@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every check made to fail once: by a driver that is wrong in one way, in the self-test and after it.
- * And what a check is for: no byte of other memory is ever written.
+ * Every check made to fail once: by a driver that is wrong in one way, in the self-test and after
+ * it. And what a check is for: no byte of other memory is ever written.
  */
 #include "rm_test.h"
 
@@ -66,7 +66,8 @@ static long first_byte(unsigned gpu, uint64_t from)
 
 struct tampering {
 	const char *key, *words;
-	int later; /* the error when it begins after a passed self-test; 0: no call can show it then */
+	int later; /* the error when it begins after a passed self-test; 0: no call can show it
+		    * then */
 };
 
 static const struct tampering tamperings[] = {
@@ -241,7 +242,7 @@ static void one_verdict_per_gpu(void)
 	end();
 }
 
-/* ---- is it the GPU that CUDA means ------------------------------------------------------------- */
+/* ---- is it the GPU that CUDA means ----------------------------------------------------------- */
 
 static void wrong_gpu(const char *words)
 {
@@ -287,7 +288,7 @@ static void unknown_gpu_id(void)
 	wrong_gpu("RM control 0x205");
 }
 
-/* ---- what says nothing about the provider is no verdict ----------------------------------------- */
+/* ---- what says nothing about the provider is no verdict -------------------------------------- */
 
 static uint64_t fill[512];
 static int nfill;

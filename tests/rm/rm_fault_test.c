@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The Nth call of a kind fails, for each N until a whole pass meets no failure: open, map, copy,
- * unmap, close. Each pass either works or fails with a sentence, leaves nothing behind, and the next
- * pass, on the same driver, works.
+ * unmap, close. Each pass either works or fails with a sentence, leaves nothing behind, and the
+ * next pass, on the same driver, works.
  */
 #include "core/fault.h"
 #include "rm_test.h"
@@ -225,14 +225,16 @@ static void no_cache_thread(void)
 int main(int argc, char **argv)
 {
 	static const struct rm_case cases[] = {
-		EACH("alloc"), EACH("open"), EACH("ioctl"), EACH("mmap"), EACH("thread"), EACH("cuda"),
+		EACH("alloc"), EACH("open"), EACH("ioctl"), EACH("mmap"), EACH("thread"),
+		EACH("cuda"),
 		{ "from_nothing", from_nothing, NULL, "alloc" },
 		{ "from_nothing", from_nothing, NULL, "open" },
 		{ "from_nothing", from_nothing, NULL, "mmap" },
 		{ "from_nothing", from_nothing, NULL, "cuda" },
 		{ "with_self_test ipc", with_self_test, "BARWAY_RM_ROUTES=ipc,vmm,hook", "cuda" },
 		{ "with_self_test no cache", with_self_test, "BARWAY_CACHE_BYTES=0", "ioctl" },
-		{ "with_self_test 535", with_self_test, "FAKENV=driver=535.288.01,bar1=dynamic", "ioctl" },
+		{ "with_self_test 535", with_self_test, "FAKENV=driver=535.288.01,bar1=dynamic",
+		  "ioctl" },
 		CASE(no_cache_thread),
 		{ 0 }
 	};

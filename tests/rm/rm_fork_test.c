@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A forked child may use nothing that it inherited, asks the driver for nothing, and harms nobody. */
+/* A forked child may use nothing that it inherited, asks the driver for nothing, and harms
+ * nobody. */
 #include "rm_test.h"
 
 static struct barway_mapping *map;
@@ -227,7 +228,7 @@ static void many_children(void)
 	end();
 }
 
-/* ---- forks while other threads are busy --------------------------------------------------------- */
+/* ---- forks while other threads are busy ------------------------------------------------------ */
 
 static _Atomic int stop;
 static char failed[512];
@@ -275,7 +276,7 @@ static void while_threads_map(void)
 	end();
 }
 
-/* ---- a context opened before the fork, before any CUDA ------------------------------------------ */
+/* ---- a context opened before the fork, before any CUDA --------------------------------------- */
 
 static int starts_anew(void)
 {

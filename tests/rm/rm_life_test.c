@@ -16,7 +16,8 @@ static double until(const char *key, long want, double limit_ms)
 
 	while (get(key) != want) {
 		if (now_ms() - from > limit_ms)
-			FAIL("%s is %ld after %.0f ms, expected %ld", key, get(key), limit_ms, want);
+			FAIL("%s is %ld after %.0f ms, expected %ld", key, get(key), limit_ms,
+			     want);
 		usleep(1000);
 	}
 	return now_ms() - from;
@@ -147,7 +148,7 @@ static void second_part_is_stale(void)
 	finish();
 }
 
-/* ---- the cache -------------------------------------------------------------------------------- */
+/* ---- the cache ------------------------------------------------------------------------------- */
 
 static void hits_and_shares(void)
 {
@@ -319,7 +320,7 @@ static void time_is_bounded(void)
 	finish();
 }
 
-/* ---- release, close ---------------------------------------------------------------------------- */
+/* ---- release, close -------------------------------------------------------------------------- */
 
 static sigjmp_buf fault_jump;
 

@@ -358,7 +358,7 @@ static void coherent_gpu(void)
 	finish();
 }
 
-/* ---- several GPUs ----------------------------------------------------------------------------- */
+/* ---- several GPUs ---------------------------------------------------------------------------- */
 
 static void each_gpu(void)
 {
@@ -383,7 +383,8 @@ static void each_gpu(void)
 		a = gpu_alloc(100000);
 		CU_OK(cuDeviceGetPCIBusId(pci, sizeof(pci), i));
 		prove(a + 5, 99990, a, 100000, 0);
-		CU_OK(cuCtxSetCurrent(primary)); /* the pointer of another GPU than the current one */
+		/* the pointer of another GPU than the current one */
+		CU_OK(cuCtxSetCurrent(primary));
 		OK(barway_pointer_query(ctx, a, &p));
 		OK(barway_device_query(p.device, &info));
 		CHECK(!strcasecmp(info.pci, pci));

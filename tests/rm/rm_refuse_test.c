@@ -107,7 +107,7 @@ static void refuses(int err, const char *words, bool without_device_too)
 	free(list);
 }
 
-/* ---- the device files ------------------------------------------------------------------------- */
+/* ---- the device files ------------------------------------------------------------------------ */
 
 static void no_nodes(void)
 {
@@ -133,7 +133,8 @@ static void no_permission(void)
 {
 	begin();
 	set("dev_mode", "eacces");
-	refuses(EACCES, "/dev/nvidiactl|Permission denied|give this user read and write permission", true);
+	refuses(EACCES, "/dev/nvidiactl|Permission denied|give this user read and write permission",
+		true);
 	set("dev_mode", "ok");
 	takes();
 	/* also after a first success: the files that carry mappings are opened anew each time */
@@ -168,7 +169,7 @@ static void no_driver(void)
 	CHECK_EQ(fakenv_get("contexts_created"), 0);
 }
 
-/* ---- machines and modes ----------------------------------------------------------------------- */
+/* ---- machines and modes ---------------------------------------------------------------------- */
 
 static void wsl(void)
 {
@@ -251,7 +252,8 @@ static void unknown_driver_refused(void)
 static void closed_modules(void)
 {
 	begin();
-	refuses(ENOTSUP, "does not export dma-bufs|open kernel modules|BARWAY_RM_ROUTES=vmm,ipc", false);
+	refuses(ENOTSUP, "does not export dma-bufs|open kernel modules|BARWAY_RM_ROUTES=vmm,ipc",
+		false);
 	CHECK_EQ(fakenv_get("shares_all"), 0);
 	end();
 }
@@ -269,7 +271,7 @@ static void closed_modules_with_ipc(void)
 	end();
 }
 
-/* ---- refusals of single calls ------------------------------------------------------------------ */
+/* ---- refusals of single calls ---------------------------------------------------------------- */
 
 static const struct {
 	int status, err;
@@ -475,7 +477,8 @@ int main(int argc, char **argv)
 		CASE_ENV(passthrough_is_fine, "FAKENV=sysfs_version=0"),
 		CASE_ENV(passthrough_is_fine, "FAKENV=proc_version=0"),
 		{ "unknown_driver 600", unknown_driver, "FAKENV=driver=600.10", "driver 600.10" },
-		{ "unknown_driver 540", unknown_driver, "FAKENV=driver=540.10.01", "driver 540.10.01" },
+		{ "unknown_driver 540", unknown_driver, "FAKENV=driver=540.10.01",
+		  "driver 540.10.01" },
 		{ "unknown_driver without a version", unknown_driver,
 		  "FAKENV=proc_version=0,sysfs_version=0", "of unknown version" },
 		{ "unknown_driver allowed by word", unknown_driver,
@@ -488,7 +491,8 @@ int main(int argc, char **argv)
 		  "of unknown version|BARWAY_RM_ALLOW_UNKNOWN=1" },
 		CASE_ENV(passthrough_is_fine, "BARWAY_RM_ALLOW_UNKNOWN=0"),
 		CASE_ENV(closed_modules, "FAKENV=dmabuf=0,open_module=0"),
-		CASE_ENV(closed_modules_with_ipc, "FAKENV=dmabuf=0,open_module=0 BARWAY_RM_ROUTES=vmm,ipc"),
+		CASE_ENV(closed_modules_with_ipc,
+			 "FAKENV=dmabuf=0,open_module=0 BARWAY_RM_ROUTES=vmm,ipc"),
 		CASE(dup_refused),
 		CASE(map_refused),
 		CASE(control_refused),

@@ -18,7 +18,7 @@ void barway_ioctl_tap(tap_seen *seen, void *arg);
 #define ROUTE "dma-buf hook"
 #endif
 
-/* ---- libcuda's slot for ioctl, found without Barway -------------------------------------------- */
+/* ---- libcuda's slot for ioctl, found without Barway ------------------------------------------ */
 
 static void *volatile *slot;
 static bool slot_read_only;

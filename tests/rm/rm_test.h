@@ -68,7 +68,7 @@ static long own_contexts; /* made by the case itself since start() */
 	if (cu_) FAIL("%s: CUDA error %d", #call, cu_); \
 } while (0)
 
-/* ---- what exists ------------------------------------------------------------------------------ */
+/* ---- what exists ----------------------------------------------------------------------------- */
 
 static const char *const live_names[] = {
 	"fds", "dmabufs", "clients", "objects", "dups", "mappings", "vmas", "bar1_used", "fb_used",
@@ -128,7 +128,7 @@ static inline void check_conduct(void)
 	CHECK_EQ(fakenv_get("contexts_created"), at_start.contexts + own_contexts);
 }
 
-/* ---- begin and end ---------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 static inline void load_cuda(void)
 {
@@ -136,7 +136,8 @@ static inline void load_cuda(void)
 	void *lib = path ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
 
 	if (!lib)
-		SKIP("BARWAY_LIBCUDA does not name the fake libcuda: %s", path ? dlerror() : "not set");
+		SKIP("BARWAY_LIBCUDA does not name the fake libcuda: %s",
+		     path ? dlerror() : "not set");
 #define LOAD(name, args) do { \
 	void *p_ = dlsym(lib, #name); \
 	if (!p_) FAIL("no %s", #name); \
@@ -207,7 +208,7 @@ static inline void set(const char *key, const char *value)
 		FAIL("fakenv_set(%s, %s)", key, value);
 }
 
-/* ---- data ------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static uint64_t seed = 1;
 
@@ -249,14 +250,15 @@ static inline void prove(uint64_t addr, size_t n, uint64_t base, size_t bytes, u
 	OK(barway_map(ctx, addr, n, &o, &m));
 	OK(barway_copy_from(m, got, 0, n));
 	if (memcmp(got, want + off, n))
-		FAIL("0x%llx + %zu: the CPU does not see what the GPU has", (unsigned long long)addr, n);
+		FAIL("0x%llx + %zu: the CPU does not see what the GPU has",
+		     (unsigned long long)addr, n);
 	test_fill(want + off, n, ++seed);
 	OK(barway_copy_to(m, 0, want + off, n));
 	OK(barway_flush(m));
 	gpu_read(got, base, bytes);
 	if (memcmp(got, want, bytes))
-		FAIL("0x%llx + %zu: the GPU does not see what the CPU wrote, or a byte beside it changed",
-		     (unsigned long long)addr, n);
+		FAIL("0x%llx + %zu: the GPU does not see what the CPU wrote, or a byte beside it "
+		     "changed", (unsigned long long)addr, n);
 	((volatile unsigned char *)barway_mapping_ptr(m))[n - 1] ^= 0xff;
 	OK(barway_flush(m));
 	gpu_read(got, addr + n - 1, 1);
@@ -333,7 +335,7 @@ static inline void free_witnesses(void)
 		gpu_free(witnesses[--nwitnesses].addr);
 }
 
-/* ---- VMM -------------------------------------------------------------------------------------- */
+/* ---- VMM ------------------------------------------------------------------------------------- */
 
 #define VMM_STEP (2u << 20)
 
@@ -373,7 +375,7 @@ static inline void vmm_free(struct vmm *v)
 	CU_OK(cuMemAddressFree(v->addr, (size_t)v->n * VMM_STEP));
 }
 
-/* ---- the cases -------------------------------------------------------------------------------- */
+/* ---- the cases ------------------------------------------------------------------------------- */
 
 static int rm_place; /* of the case, in the table */
 
@@ -434,7 +436,8 @@ static inline int rm_main(int argc, char **argv, const struct rm_case *cases)
 		pid_t pid;
 
 		for (int i = 1; i < argc; i++)
-			wanted = wanted || strstr(c->name, argv[i]) || (c->arg && strstr(c->arg, argv[i]));
+			wanted = wanted || strstr(c->name, argv[i]) ||
+				 (c->arg && strstr(c->arg, argv[i]));
 		if (!wanted)
 			continue;
 		rm_place = (int)(c - cases);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Threads: on shared pages, with the cache being flushed under them, with memory that comes and goes,
- * and beside a program that calls libcuda on its own while its slot is borrowed.
+ * Threads: on shared pages, with the cache being flushed under them, with memory that comes and
+ * goes, and beside a program that calls libcuda on its own while its slot is borrowed.
  */
 #include "rm_test.h"
 
@@ -179,7 +179,7 @@ static void memory_that_comes_and_goes(void)
 	finish();
 }
 
-/* ---- beside a program that uses libcuda --------------------------------------------------------- */
+/* ---- beside a program that uses libcuda ------------------------------------------------------ */
 
 static uint64_t theirs; /* exported by the program itself */
 static _Atomic long exported;
@@ -200,7 +200,8 @@ static void *use_libcuda(void *arg)
 				BAD("cuMemGetInfo");
 			continue;
 		}
-		error = cu.cuMemGetHandleForAddressRange(&fd, theirs + 4096u * (i % 16), 8192, 1, 0);
+		error = cu.cuMemGetHandleForAddressRange(&fd, theirs + 4096u * (i % 16), 8192,
+							 1, 0);
 		if (error || fd < 0)
 			BAD("cuMemGetHandleForAddressRange: %d in round %u", error, i);
 		/* a real dma-buf: not the answer that Barway gives to its own question */
@@ -258,7 +259,8 @@ int main(int argc, char **argv)
 {
 	static const struct rm_case cases[] = {
 		CASE(shared_pages),
-		{ "shared_pages dynamic", shared_pages, "FAKENV=bar1=dynamic,driver=550.163.01", "short" },
+		{ "shared_pages dynamic", shared_pages, "FAKENV=bar1=dynamic,driver=550.163.01",
+		  "short" },
 		{ "shared_pages ipc", shared_pages, "BARWAY_RM_ROUTES=ipc", "short" },
 		{ "shared_pages no cache", shared_pages, "BARWAY_CACHE_BYTES=0", "short" },
 		CASE(memory_that_comes_and_goes),
