@@ -30,7 +30,7 @@ help:
 	@echo "make clean      remove build*/"
 
 $(BUILD)/build.ninja:
-	@$(MESON) setup $(BUILD) --prefix $(PREFIX)
+	@$(MESON) setup $(BUILD) --prefix $(PREFIX) --libdir lib
 
 demo:
 	@scripts/setup.sh demo

@@ -41,14 +41,15 @@ static int errno_of(int ret)
 
 static int not_open(const char *operation, gdr_t g)
 {
-	return refuse(EINVAL, "%s: %p is not open: it was closed, or never came from gdr_open()",
+	return refuse(EINVAL, "%s: %p is not open: it was closed, or never came from gdr_open(): "
+		      "open it first",
 		      operation, (void *)g);
 }
 
 static int not_pinned(const char *operation, gdr_mh_t handle)
 {
 	return refuse(EINVAL, "%s: 0x%lx is not pinned here: it was unpinned before, is the parent "
-		      "process's, or another gdr_t's", operation, handle.h);
+		      "process's, or another gdr_t's: pin it again", operation, handle.h);
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -422,8 +423,8 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_v1_t *info)
 static int check_map(const char *operation, const struct pinned *p, size_t size, int flags)
 {
 	if (!size || size > p->size)
-		return refuse(EINVAL, "%s: %zu bytes: 1 to %llu are pinned", operation, size,
-			      (unsigned long long)p->size);
+		return refuse(EINVAL, "%s: %zu bytes: 1 to %llu are pinned: pin more", operation,
+			      size, (unsigned long long)p->size);
 	if (flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
 		return refuse(EINVAL, "%s: flags %d: 0 to 3 are known", operation, flags);
 	if (flags && (gdr_mapping_type_t)flags != p->type)
@@ -488,7 +489,8 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 	case EINVAL:
 		return not_pinned("gdr_unmap", handle);
 	case EAGAIN:
-		return refuse(EINVAL, "gdr_unmap: 0x%lx is not mapped", handle.h);
+		return refuse(EINVAL, "gdr_unmap: 0x%lx is not mapped: unmap what gdr_map() "
+			      "mapped, once", handle.h);
 	case EFAULT:
 		return refuse(EINVAL, "gdr_unmap: %p is not where 0x%lx is mapped: give what "
 			      "gdr_map() gave", va, handle.h);
@@ -505,13 +507,13 @@ __attribute__((noinline, cold)) static int refuse_copy(const char *operation, gd
 
 	if (!pin)
 		return refuse(EINVAL, "%s: 0x%lx is not pinned: it was unpinned before, or is the "
-			      "parent process's", operation, handle.h);
+			      "parent process's: pin it again", operation, handle.h);
 	if (!atomic_load(&pin->base))
 		return refuse(EINVAL, "%s: 0x%lx is not mapped: call gdr_map() first", operation,
 			      handle.h);
-	return refuse(EINVAL, "%s: %zu bytes at %p: 0x%lx is mapped at %p, %zu bytes", operation,
-		      size, map_d_ptr, handle.h, (void *)atomic_load(&pin->base),
-		      atomic_load(&pin->reach));
+	return refuse(EINVAL, "%s: %zu bytes at %p: 0x%lx is mapped at %p, %zu bytes: stay "
+		      "inside, or map more", operation, size, map_d_ptr, handle.h,
+		      (void *)atomic_load(&pin->base), atomic_load(&pin->reach));
 }
 
 __attribute__((noinline, cold)) static int failed_copy(const char *operation, int ret)

@@ -8,8 +8,10 @@
  *
  *  - Functions return 0 or a positive errno value, and write their outputs only on success. The
  *    sentence that says why, and what to do, goes to standard error if GDRCOPY_ENABLE_LOGGING=1.
- *  - Thread-safe. Copies on one handle from many threads take no lock. A handle is used once: after
- *    it was unpinned, or in a forked child, it gives EINVAL.
+ *  - Thread-safe, with one rule left to the caller, as with any memory: do not copy through a
+ *    pin while another thread unpins it or closes its gdr_t. Copies on one handle from many
+ *    threads take no lock. A handle is used once: after it was unpinned, or in a forked child, it
+ *    gives EINVAL.
  *  - Any address, any size: nothing has to be aligned.
  */
 #ifndef GDRAPI_H

@@ -5,10 +5,10 @@
  * libcuda knows, and tells the kernel when it is asked for a dma-buf of a range
  * (cuMemGetHandleForAddressRange): the ioctl NV_ESC_EXPORT_TO_DMABUF_FD carries the client, the
  * objects, offsets and sizes. So it is asked, and that ioctl is looked at on its way. Nobody wants
- * the dma-buf, and making it takes about half of a first mapping (82 us with it, 44 without: hw_test
- * mapping, H200, driver 580.159.04, 2026-11-30), so the kernel is not asked: libcuda is told that
- * there is no memory for it. That is done only after this process has seen once that both ways name
- * the same memory and that a real export still works afterwards. Routes:
+ * the dma-buf, and making it takes about half of a first mapping (82 us with it, 44 without:
+ * hw_test mapping, H200, driver 580.159.04, 2026-11-30), so the kernel is not asked: libcuda is
+ * told that there is no memory for it. That is done only after this process has seen once that both
+ * ways name the same memory and that a real export still works afterwards. Routes:
  *
  *   tap   the process has an `ioctl` in front of libc that lets us look (libbarway-tap.so,
  *         preloaded)
