@@ -4,7 +4,6 @@
 #define TEST_API_H
 
 #include <barway.h>
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -15,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "held.h"
 #include "test.h"
 
 #define N(x) (sizeof(x) / sizeof((x)[0]))
@@ -245,18 +245,6 @@ static inline bool faults(void *p)
 }
 
 /* ---- what the process holds ---------------------------------------------------------------- */
-
-static inline unsigned open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	if (dir)
-		closedir(dir);
-	return n;
-}
 
 static inline size_t resident(void)
 {

@@ -10,7 +10,6 @@
 #define TEST_CLIENTS_H
 
 #include <barway.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "held.h"
 #include "test.h"
 #ifdef WITH_FAKENV
 #include "fakenv.h"
@@ -423,18 +423,6 @@ static inline void prove_copies(struct mh mh, void *ptr, uint64_t addr, size_t n
 }
 
 /* ---- what is held ---------------------------------------------------------------------------- */
-
-static inline int open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
 
 /* The driver, where it can be asked, has nothing of ours, and nothing forbidden was done. */
 static inline void check_given_back(void)

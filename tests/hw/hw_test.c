@@ -4,7 +4,6 @@
  * checked by cuMemcpy. Arguments choose cases; the environment chooses routes (BARWAY_RM_ROUTES).
  */
 #include <barway.h>
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "held.h"
 #include "hw/gpu.h"
 
 static struct barway_context *ctx;
@@ -609,18 +609,6 @@ static long resident_kib(void)
 	return kib;
 }
 
-static int open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
-
 static void cycles_of(uint32_t flags, int n)
 {
 	struct barway_map_options o = { .size = sizeof(o), .flags = flags };
@@ -638,13 +626,13 @@ static void cycles_of(uint32_t flags, int n)
 	for (int i = 0; i < n; i++) {
 		if (i == n / 10) {
 			rss = resident_kib();
-			fds = open_fds();
+			fds = open_files();
 			OK(barway_device_query(dev, &before));
 		}
 		OK(barway_map(ctx, a + (unsigned)i % 1000, 65536, &o, &m));
 		OK(barway_unmap(m));
 	}
-	CHECK_EQ(open_fds(), fds);
+	CHECK_EQ(open_files(), fds);
 	OK(barway_device_query(dev, &after));
 	/* other users of the GPU move it too; a leak of one page a cycle would be 200 GiB */
 	CHECK(after.bar1_free + (2u << 20) >= before.bar1_free);

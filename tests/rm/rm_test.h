@@ -12,7 +12,6 @@
 #define RM_TEST_H
 
 #include <barway.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +25,7 @@
 
 #include "cuda_fake.h"
 #include "fakenv.h"
+#include "held.h"
 #include "test.h"
 
 #ifdef __has_feature
@@ -81,18 +81,6 @@ struct live {
 };
 
 static struct live at_start;
-
-static inline int open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
 
 static inline struct live live_now(void)
 {
