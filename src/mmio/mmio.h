@@ -66,6 +66,7 @@ bool bw_mmio_parse_isa(const char *list, uint32_t *mask, const char **bad, size_
 
 /* What the parameter cpu_mask allows in this process; all until it is set. */
 void bw_mmio_allow(uint32_t isa);
+/* What this CPU can run of that. */
 uint32_t bw_mmio_allowed(void);
 
 struct bw_mmio_choice {

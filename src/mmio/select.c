@@ -102,9 +102,15 @@ static uint32_t arch_isa(void)
 
 #endif
 
+/* Asked once: under a hypervisor each question to the CPU takes a while. */
 uint32_t bw_mmio_cpu_isa(void)
 {
-	return BW_ISA_C | arch_isa();
+	static _Atomic uint32_t known;
+	uint32_t isa = known;
+
+	if (!isa)
+		known = isa = BW_ISA_C | arch_isa();
+	return isa;
 }
 
 static uint32_t isa_of(const char *word, size_t n)
@@ -157,5 +163,5 @@ void bw_mmio_allow(uint32_t isa)
 
 uint32_t bw_mmio_allowed(void)
 {
-	return allowed;
+	return allowed & bw_mmio_cpu_isa();
 }

@@ -119,19 +119,24 @@ static void unmap(struct view *v)
 	provider->unmap(&v->piece);
 }
 
+static struct bw_mmio_choice kernels(const struct view *v)
+{
+	return bw_mmio_choose(v->caching, bw_mmio_allowed());
+}
+
 static void store(struct view *v, size_t offset, const void *src, size_t n)
 {
 	unsigned char word[8];
 
-	bw_mmio_choose(v->caching, ~0u).store->store(v->at + offset, src, n);
+	kernels(v).store->store(v->at + offset, src, n);
 	bw_fence_mixed();
-	bw_mmio_choose(v->caching, ~0u).load->load(word, v->at + offset, 1); /* pushes the stores */
+	kernels(v).load->load(word, v->at + offset, 1); /* pushes the stores */
 }
 
 static void load(struct view *v, void *dst, size_t offset, size_t n)
 {
 	bw_fence_read();
-	bw_mmio_choose(v->caching, ~0u).load->load(dst, v->at + offset, n);
+	kernels(v).load->load(dst, v->at + offset, n);
 }
 
 /* Is all of [at, at + bytes) reserved address space, as /proc says? */
@@ -598,9 +603,9 @@ static void *mapper(void *arg)
 		v.at = at;
 		if (provider->map(&v.piece, at, &v.caching))
 			return "map";
-		bw_mmio_choose(v.caching, ~0u).store->store(v.at + i * 8, mine, 8);
+		kernels(&v).store->store(v.at + i * 8, mine, 8);
 		bw_fence_mixed();
-		bw_mmio_choose(v.caching, ~0u).load->load(word, v.at + i * 8, 8);
+		kernels(&v).load->load(word, v.at + i * 8, 8);
 		munmap(at, 65536);
 		provider->unmap(&v.piece);
 		if (memcmp(word, mine, 8))
