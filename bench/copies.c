@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/reference.h"
-
-const char *const copies_method_names[COPIES_METHODS] = {
-	[COPIES_BARWAY] = "barway",
-	[COPIES_VISIBLE] = "barway_visible",
-	[COPIES_REFERENCE] = "reference",
-	[COPIES_CUMEMCPY] = "cumemcpy",
-	[COPIES_PINNED] = "cumemcpy_async_pinned",
-};
-
-/* ---- the methods ------------------------------------------------------------------------- */
-
 /* Keep the sentence of a failure. */
 static inline int by_barway(struct copies *c, int ret)
 {
@@ -32,90 +20,19 @@ static inline int by_cuda(struct copies *c, int ret)
 	return ret;
 }
 
-static inline void *pointer(const struct copies *c)
-{
-	return c->ptr + c->offset;
-}
-
-static int to_barway(void *arg)
-{
-	struct copies *c = arg;
-
-	return by_barway(c, barway_copy_to(c->map, c->offset, c->data, c->n));
-}
-
-static int to_visible(void *arg)
-{
-	struct copies *c = arg;
-	int ret = barway_copy_to(c->map, c->offset, c->data, c->n);
-
-	return by_barway(c, ret < 0 ? ret : barway_flush(c->map));
-}
-
-static int to_reference(void *arg)
-{
-	struct copies *c = arg;
-
-	bench_reference_to(pointer(c), c->data, c->n);
-	return 0;
-}
-
-static int to_cumemcpy(void *arg)
-{
-	struct copies *c = arg;
-
-	return by_cuda(c, bench_cuda_to(c->cuda, c->addr + c->offset, c->data, c->n));
-}
-
-static int to_pinned(void *arg)
-{
-	struct copies *c = arg;
-
-	return by_cuda(c, bench_cuda_to_pinned(c->cuda, c->addr + c->offset, c->n));
-}
-
-static int from_barway(void *arg)
-{
-	struct copies *c = arg;
-
-	return by_barway(c, barway_copy_from(c->map, c->work, c->offset, c->n));
-}
-
-static int from_reference(void *arg)
-{
-	struct copies *c = arg;
-
-	bench_reference_from(c->work, pointer(c), c->n);
-	return 0;
-}
-
-static int from_cumemcpy(void *arg)
-{
-	struct copies *c = arg;
-
-	return by_cuda(c, bench_cuda_from(c->cuda, c->work, c->addr + c->offset, c->n));
-}
-
-static int from_pinned(void *arg)
-{
-	struct copies *c = arg;
-
-	return by_cuda(c, bench_cuda_from_pinned(c->cuda, c->addr + c->offset, c->n));
-}
-
-static int (*const methods[COPIES_DIRECTIONS][COPIES_METHODS])(void *) = {
-	[COPIES_TO] = { to_barway, to_visible, to_reference, to_cumemcpy, to_pinned },
-	[COPIES_FROM] = { from_barway, NULL, from_reference, from_cumemcpy, from_pinned },
-};
-
-static bool uses_cuda(enum copies_method method)
-{
-	return method == COPIES_CUMEMCPY || method == COPIES_PINNED;
-}
-
 bool copies_has(const struct copies *c, enum copies_direction dir, enum copies_method method)
 {
-	return methods[dir][method] && (c->cuda || !uses_cuda(method));
+	const struct copies_way *w = &copies_ways[method];
+
+	return (c->methods >> method & 1) && (dir == COPIES_TO ? w->to : w->from) &&
+	       (c->cuda || !w->cuda);
+}
+
+int copies_one(struct copies *c, enum copies_direction dir, enum copies_method method)
+{
+	const struct copies_way *w = &copies_ways[method];
+
+	return dir == COPIES_TO ? w->to(c, w) : w->from(c, w);
 }
 
 /* ---- opening and closing ----------------------------------------------------------------- */
@@ -129,6 +46,18 @@ static unsigned char *buffer(size_t n)
 	return p;
 }
 
+/* The memory itself. */
+static int allocate(struct copies *c, struct barway_device *dev, size_t bytes)
+{
+	if (!c->own_memory)
+		return by_barway(c, barway_mem_alloc(dev, bytes, &c->addr));
+	if (!c->cuda) {
+		c->error = c->no_cuda;
+		return -ENOTSUP;
+	}
+	return by_cuda(c, bench_cuda_alloc(c->cuda, bytes, &c->addr));
+}
+
 static int open_memory(struct copies *c, struct barway_device *dev)
 {
 	size_t bytes = c->offset + c->max;
@@ -138,13 +67,11 @@ static int open_memory(struct copies *c, struct barway_device *dev)
 		c->error = "offset and size together are more than memory can be";
 		return -EINVAL;
 	}
-	ret = barway_mem_alloc(dev, bytes, &c->addr);
+	ret = allocate(c, dev, bytes);
 	if (ret == 0)
-		ret = barway_map(c->ctx, c->addr, bytes, NULL, &c->map);
-	if (ret < 0) {
-		c->error = barway_errmsg();
+		ret = by_barway(c, barway_map(c->ctx, c->addr, bytes, NULL, &c->map));
+	if (ret < 0)
 		return ret;
-	}
 	c->ptr = barway_mapping_ptr(c->map);
 	c->data = buffer(c->max);
 	c->work = buffer(c->max);
@@ -154,39 +81,93 @@ static int open_memory(struct copies *c, struct barway_device *dev)
 	return -ENOMEM;
 }
 
+static bool wants_pinned(const struct copies *c)
+{
+	for (int m = 0; m < COPIES_METHODS; m++) {
+		if ((c->methods >> m & 1) && copies_ways[m].pinned && !copies_ways[m].cuda)
+			return true;
+	}
+	return false;
+}
+
+static int open_pinned(struct copies *c, struct barway_device *dev)
+{
+	void *host = NULL;
+	int ret = 0;
+
+	if (wants_pinned(c))
+		ret = by_barway(c, barway_host_alloc(dev, c->max, &host, NULL));
+	c->pinned = host;
+	return ret;
+}
+
+/* Barway says for each whether it has that method here. */
+static int try_methods(struct copies *c)
+{
+	c->n = 1;
+	for (int m = 0; m < COPIES_METHODS; m++) {
+		int ret;
+
+		if (!(c->methods >> m & 1) || copies_ways[m].cuda || !copies_ways[m].remedy)
+			continue;
+		ret = copies_one(c, COPIES_TO, m);
+		if (ret == -ENOTSUP) {
+			c->methods &= ~(1u << m);
+			c->refused |= 1u << m;
+		} else if (ret < 0) {
+			return ret;
+		}
+	}
+	return 0;
+}
+
 int copies_open(struct copies *c, struct barway_context *ctx, struct barway_device *dev,
-		size_t offset, size_t max, const char *lib)
+		const struct copies_options *options)
 {
 	struct barway_device_info info = { .size = sizeof(info) };
 	int ret;
 
-	*c = (struct copies){ .ctx = ctx, .offset = offset, .max = max };
-	ret = barway_device_query(dev, &info);
-	if (ret < 0) {
-		c->error = barway_errmsg();
+	*c = (struct copies){
+		.ctx = ctx,
+		.offset = options->offset,
+		.max = options->max,
+		.methods = options->methods,
+		.own_memory = options->cu_mem_alloc,
+		.no_cuda = "there is no CUDA on the soft GPU",
+	};
+	ret = by_barway(c, barway_device_query(dev, &info));
+	if (ret < 0)
 		return ret;
-	}
+	if (options->cuda_lib)
+		c->cuda = bench_cuda_open(options->cuda_lib, info.pci, c->max, c->no_cuda,
+					  sizeof(c->no_cuda));
 	ret = open_memory(c, dev);
+	if (ret == 0)
+		ret = open_pinned(c, dev);
+	if (ret == 0)
+		ret = try_methods(c);
 	if (ret < 0)
 		copies_close(c);
-	else if (lib)
-		c->cuda = bench_cuda_open(lib, info.pci, max, c->no_cuda, sizeof(c->no_cuda));
 	return ret;
 }
 
 void copies_close(struct copies *c)
 {
-	bench_cuda_close(c->cuda);
 	if (c->map)
 		barway_unmap(c->map);
-	if (c->addr)
+	if (c->addr && c->own_memory)
+		bench_cuda_free(c->cuda, c->addr);
+	else if (c->addr)
 		barway_mem_free(c->ctx, c->addr);
+	if (c->pinned)
+		barway_host_free(c->ctx, c->pinned);
+	bench_cuda_close(c->cuda);
 	free(c->data);
 	free(c->work);
 	c->cuda = NULL;
 	c->map = NULL;
 	c->addr = 0;
-	c->data = c->work = NULL;
+	c->data = c->work = c->pinned = NULL;
 }
 
 /* ---- data and its check ------------------------------------------------------------------ */
@@ -227,13 +208,9 @@ static void compare(const unsigned char *got, const unsigned char *want, size_t 
 	}
 }
 
-/*
- * The other way than @method's: the copy engine for what the CPU does over the mapping, the mapping
- * for what CUDA does. So that a mistake in one cannot hide itself.
- */
-static int other_write(struct copies *c, enum copies_method method, const void *src)
+/* By the copy engine, or by the CPU over the mapping. */
+static int other_write(struct copies *c, uint32_t by, const void *src)
 {
-	uint32_t by = uses_cuda(method) ? BARWAY_METHOD_CPU : BARWAY_METHOD_CE;
 	int ret = barway_copy_to_by(c->map, by, c->offset, src, c->n);
 
 	if (ret == 0)
@@ -241,67 +218,146 @@ static int other_write(struct copies *c, enum copies_method method, const void *
 	return by_barway(c, ret);
 }
 
-static int other_read(struct copies *c, enum copies_method method)
+static int other_read(struct copies *c, uint32_t by)
 {
-	uint32_t by = uses_cuda(method) ? BARWAY_METHOD_CPU : BARWAY_METHOD_CE;
-
 	return by_barway(c, barway_copy_from_by(c->map, by, c->work, c->offset, c->n));
 }
 
 /* Until what @method copied to the GPU can be read there by any way. */
 static int finish(struct copies *c, enum copies_method method)
 {
-	int ret = uses_cuda(method) ? by_cuda(c, bench_cuda_wait(c->cuda)) : 0;
+	int ret = copies_ways[method].cuda ? by_cuda(c, bench_cuda_wait(c->cuda)) : 0;
 
 	return ret < 0 ? ret : by_barway(c, barway_flush(c->map));
 }
 
-/* GPU memory holds the complement of every byte; copy; read the other way. */
-static int check_to(struct copies *c, enum copies_method method, struct copies_mismatch *m)
+/* GPU memory holds the complement of every byte; copy; read it @by another way. */
+static int check_to(struct copies *c, enum copies_method method, uint32_t by,
+		    struct copies_mismatch *m)
 {
 	int ret;
 
 	complement(c->work, c->data, c->n);
-	ret = other_write(c, method, c->work);
+	ret = other_write(c, by, c->work);
 	if (ret < 0)
 		return ret;
-	ret = methods[COPIES_TO][method](c);
+	ret = copies_one(c, COPIES_TO, method);
 	if (ret == 0)
 		ret = finish(c, method);
 	if (ret == 0)
-		ret = other_read(c, method);
+		ret = other_read(c, by);
 	if (ret == 0)
 		compare(c->work, c->data, c->n, m);
 	return ret;
 }
 
-/* GPU memory was written the other way; the host's holds the complement; copy. */
-static int check_from(struct copies *c, enum copies_method method, struct copies_mismatch *m)
+/* Where copies from the GPU land. */
+static unsigned char *landing(const struct copies *c, enum copies_method method)
 {
-	unsigned char *dst = method == COPIES_PINNED ? bench_cuda_pinned(c->cuda) : c->work;
-	int ret = other_write(c, method, c->data);
+	const struct copies_way *w = &copies_ways[method];
+
+	return !w->pinned ? c->work : w->cuda ? bench_cuda_pinned(c->cuda) : c->pinned;
+}
+
+/* GPU memory was written @by another way; the host's holds the complement; copy. */
+static int check_from(struct copies *c, enum copies_method method, uint32_t by,
+		      struct copies_mismatch *m)
+{
+	unsigned char *dst = landing(c, method);
+	int ret = other_write(c, by, c->data);
 
 	if (ret < 0)
 		return ret;
 	complement(dst, c->data, c->n);
-	ret = methods[COPIES_FROM][method](c);
+	ret = copies_one(c, COPIES_FROM, method);
 	if (ret == 0)
 		compare(dst, c->data, c->n, m);
 	return ret;
 }
 
-/* ---- measuring --------------------------------------------------------------------------- */
-
-/* Nobody waits for what the one before him left on its way: PCIe writes are posted. */
-static int drain(void *arg)
+/* Pinned memory is source and destination: put back what checking took away. */
+static void fill_pinned(struct copies *c)
 {
-	return finish(arg, COPIES_BARWAY);
+	if (c->cuda)
+		memcpy(bench_cuda_pinned(c->cuda), c->data, c->n);
+	if (c->pinned)
+		memcpy(c->pinned, c->data, c->n);
 }
 
-/* cuMemcpy leaves its copy engine at work. */
-static int drain_cuda(void *arg)
+int copies_check(struct copies *c, enum copies_direction dir, enum copies_method method,
+		 struct copies_mismatch *m)
 {
-	return finish(arg, COPIES_CUMEMCPY);
+	static const struct {
+		unsigned mover;
+		uint32_t by; /* who checks */
+	} checks[] = {
+		{ MOVED_BY_CPU, BARWAY_METHOD_CE },
+		{ MOVED_BY_GPU, BARWAY_METHOD_CPU },
+	};
+	int ret = 0;
+
+	*m = (struct copies_mismatch){ 0 };
+	for (int i = 0; i < 2 && ret == 0 && !m->bytes; i++) {
+		if (!(copies_ways[method].movers & checks[i].mover))
+			continue;
+		fill_pinned(c);
+		ret = dir == COPIES_TO ? check_to(c, method, checks[i].by, m)
+				       : check_from(c, method, checks[i].by, m);
+	}
+	return ret;
+}
+
+/* ---- measuring --------------------------------------------------------------------------- */
+
+/* One method in one direction, as the harness calls it. */
+struct call {
+	struct copies *c;
+	const struct copies_way *way;
+	enum copies_method method;
+};
+
+static int call_to(void *arg)
+{
+	struct call *x = arg;
+
+	return x->way->to(x->c, x->way);
+}
+
+static int call_from(void *arg)
+{
+	struct call *x = arg;
+
+	return x->way->from(x->c, x->way);
+}
+
+/*
+ * Nobody waits for what the one before him left on its way: PCIe writes are posted, and cuMemcpy
+ * leaves its copy engine at work.
+ */
+static int drain(void *arg)
+{
+	struct call *x = arg;
+
+	return finish(x->c, x->method);
+}
+
+/* To the GPU, no more than each method needs: it is timed. */
+int copies_arrived(struct copies *c, enum copies_direction dir, enum copies_method method)
+{
+	const struct copies_way *w = &copies_ways[method];
+
+	if (dir == COPIES_FROM || (w->cuda && w->pinned))
+		return 0; /* returned when it was there */
+	if (w->cuda)
+		return by_cuda(c, bench_cuda_wait(c->cuda));
+	return w->movers & MOVED_BY_CPU ? by_barway(c, barway_flush(c->map)) : 0;
+}
+
+static int arrive(void *arg)
+{
+	struct call *x = arg;
+
+	return copies_arrived(x->c, COPIES_TO, x->method);
 }
 
 /* bench_run() with the sentence of its own failure. */
@@ -315,6 +371,7 @@ static int run(struct copies *c, const struct bench_op *ops, size_t n,
 static int run_methods(struct copies *c, enum copies_direction dir, const struct bench_plan *plan,
 		       struct copies_result *out)
 {
+	struct call calls[COPIES_METHODS];
 	struct bench_op ops[COPIES_METHODS];
 	struct bench_result times[COPIES_METHODS];
 	size_t n = 0;
@@ -322,13 +379,16 @@ static int run_methods(struct copies *c, enum copies_direction dir, const struct
 
 	for (int m = 0; m < COPIES_METHODS; m++) {
 		out->has[m] = copies_has(c, dir, m);
-		if (out->has[m])
-			ops[n++] = (struct bench_op){
-				.run = methods[dir][m],
-				.before = dir == COPIES_FROM ? NULL
-					  : uses_cuda(m) ? drain_cuda : drain,
-				.arg = c,
-			};
+		if (!out->has[m])
+			continue;
+		calls[n] = (struct call){ c, &copies_ways[m], m };
+		ops[n] = (struct bench_op){
+			.run = dir == COPIES_TO ? call_to : call_from,
+			.before = dir == COPIES_TO ? drain : NULL,
+			.finish = dir == COPIES_TO && plan->rows_only ? arrive : NULL,
+			.arg = &calls[n],
+		};
+		n++;
 	}
 	ret = run(c, ops, n, plan, times);
 	if (ret < 0)
@@ -341,106 +401,34 @@ static int run_methods(struct copies *c, enum copies_direction dir, const struct
 	return 0;
 }
 
+int copies_prepare(struct copies *c, enum copies_direction dir, size_t bytes)
+{
+	c->n = bytes;
+	fill_random(c->data, bytes, bytes * COPIES_DIRECTIONS + dir);
+	fill_pinned(c);
+	return other_write(c, BARWAY_METHOD_CE, c->data);
+}
+
 int copies_measure(struct copies *c, enum copies_direction dir, size_t bytes,
 		   const struct bench_plan *plan, struct copies_result *out)
 {
 	int ret;
 
 	*out = (struct copies_result){ .direction = dir, .bytes = bytes };
-	c->n = bytes;
-	fill_random(c->data, bytes, bytes * COPIES_DIRECTIONS + dir);
-	if (c->cuda)
-		memcpy(bench_cuda_pinned(c->cuda), c->data, bytes);
-	ret = other_write(c, COPIES_BARWAY, c->data);
-	if (ret < 0)
-		return ret;
-	ret = run_methods(c, dir, plan, out);
+	ret = copies_prepare(c, dir, bytes);
+	if (ret == 0)
+		ret = run_methods(c, dir, plan, out);
 	for (int m = 0; m < COPIES_METHODS && ret == 0; m++) {
-		if (!out->has[m])
-			continue;
-		ret = dir == COPIES_TO ? check_to(c, m, &out->mismatch[m])
-				       : check_from(c, m, &out->mismatch[m]);
+		if (out->has[m])
+			ret = copies_check(c, dir, m, &out->mismatch[m]);
 	}
 	return ret;
 }
 
 int copies_measure_flush(struct copies *c, const struct bench_plan *plan, struct bench_result *out)
 {
-	struct bench_op op = { .run = drain, .arg = c };
+	struct call x = { c, &copies_ways[COPIES_BARWAY], COPIES_BARWAY };
+	struct bench_op op = { .run = drain, .arg = &x };
 
 	return run(c, &op, 1, plan, out);
 }
-
-/* ---- mapping ----------------------------------------------------------------------------- */
-
-struct map_case {
-	struct barway_context *ctx;
-	uint64_t addr;
-	struct barway_mapping *map; /* the one that the last run made */
-	const struct barway_map_options *options;
-};
-
-static int map_run(void *arg)
-{
-	struct map_case *m = arg;
-
-	return barway_map(m->ctx, m->addr, COPIES_MAP_BYTES, m->options, &m->map);
-}
-
-static int map_undo(void *arg)
-{
-	struct map_case *m = arg;
-	struct barway_mapping *map = m->map;
-
-	m->map = NULL;
-	return map ? barway_unmap(map) : 0;
-}
-
-static int measure_maps(struct map_case *m, const struct barway_map_options *options,
-			const struct bench_plan *plan, struct bench_stats *out, bool *from_cache)
-{
-	struct bench_op op = { .run = map_run, .before = map_undo, .arg = m, .single = true };
-	struct barway_mapping_info info = { .size = sizeof(info) };
-	struct bench_result times;
-	int ret;
-
-	m->options = options;
-	ret = bench_run(&op, 1, plan, &times);
-	if (ret == 0)
-		ret = barway_mapping_query(m->map, &info);
-	if (ret < 0)
-		return ret;
-	*out = times.alone;
-	*from_cache = info.from_cache;
-	return 0;
-}
-
-int copies_measure_map(struct barway_context *ctx, struct barway_device *dev,
-		       const struct bench_plan *plan, struct copies_map_times *out)
-{
-	const struct barway_map_options anew = {
-		.size = sizeof(anew),
-		.flags = BARWAY_MAP_UNCACHED,
-	};
-	struct map_case m = { .ctx = ctx, .options = &anew };
-	bool from_cache = false;
-	uint64_t began;
-	int ret = barway_mem_alloc(dev, COPIES_MAP_BYTES, &m.addr);
-
-	if (ret < 0)
-		return ret;
-	*out = (struct copies_map_times){ 0 };
-	began = bench_now();
-	ret = map_run(&m);
-	out->self_test_ns = (double)(bench_now() - began);
-	if (ret == 0)
-		ret = measure_maps(&m, &anew, plan, &out->first, &from_cache);
-	if (ret == 0)
-		ret = measure_maps(&m, NULL, plan, &out->from_cache, &from_cache);
-	if (ret == 0 && !from_cache)
-		out->from_cache = (struct bench_stats){ 0 };
-	map_undo(&m);
-	barway_mem_free(ctx, m.addr);
-	return ret;
-}
-

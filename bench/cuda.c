@@ -7,11 +7,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 /* Our own declarations of the few functions used. Source: CUDA Driver API reference manual. */
 #define CUDA_FUNCTIONS(F) \
 	F(cuInit, (unsigned flags)) \
-	F(cuDeviceGetByPCIBusId, (int *dev, const char *pci)) \
+	F(cuDeviceGetCount, (int *count)) \
+	F(cuDeviceGet, (int *dev, int ordinal)) \
+	F(cuDeviceGetPCIBusId, (char *pci, int size, int dev)) \
 	F(cuDevicePrimaryCtxRetain, (void **ctx, int dev)) \
 	F(cuDevicePrimaryCtxRelease_v2, (int dev)) \
 	F(cuCtxPushCurrent_v2, (void *ctx)) \
@@ -19,6 +22,8 @@
 	F(cuStreamCreate, (void **stream, unsigned flags)) \
 	F(cuStreamSynchronize, (void *stream)) \
 	F(cuStreamDestroy_v2, (void *stream)) \
+	F(cuMemAlloc_v2, (unsigned long long *addr, size_t n)) \
+	F(cuMemFree_v2, (unsigned long long addr)) \
 	F(cuMemAllocHost_v2, (void **p, size_t n)) \
 	F(cuMemFreeHost, (void *p)) \
 	F(cuMemcpyHtoD_v2, (unsigned long long dst, const void *src, size_t n)) \
@@ -81,9 +86,28 @@ static int check(struct bench_cuda *c, const char *call, int error)
 
 #define CALL(c, name, ...) check(c, #name, (c)->name(__VA_ARGS__))
 
+/* By its PCI address: ordinals are what CUDA_VISIBLE_DEVICES makes of them. */
+static bool find(struct bench_cuda *c, const char *pci)
+{
+	char is[32];
+	int n;
+
+	if (CALL(c, cuDeviceGetCount, &n))
+		return false;
+	for (int i = 0; i < n; i++) {
+		if (CALL(c, cuDeviceGet, &c->dev, i) ||
+		    CALL(c, cuDeviceGetPCIBusId, is, sizeof(is), c->dev))
+			return false;
+		if (!strcasecmp(is, pci))
+			return true;
+	}
+	snprintf(c->error, sizeof(c->error), "CUDA has no device %s", pci);
+	return false;
+}
+
 static bool start(struct bench_cuda *c, const char *pci, size_t pinned)
 {
-	if (CALL(c, cuInit, 0) || CALL(c, cuDeviceGetByPCIBusId, &c->dev, pci) ||
+	if (CALL(c, cuInit, 0) || !find(c, pci) ||
 	    CALL(c, cuDevicePrimaryCtxRetain, &c->ctx, c->dev))
 		return false;
 	if (CALL(c, cuCtxPushCurrent_v2, c->ctx))
@@ -137,6 +161,21 @@ void bench_cuda_close(struct bench_cuda *c)
 void *bench_cuda_pinned(struct bench_cuda *c)
 {
 	return c->pinned;
+}
+
+int bench_cuda_alloc(struct bench_cuda *c, size_t n, uint64_t *addr)
+{
+	unsigned long long found;
+	int ret = CALL(c, cuMemAlloc_v2, &found, n);
+
+	if (ret == 0)
+		*addr = found;
+	return ret;
+}
+
+int bench_cuda_free(struct bench_cuda *c, uint64_t addr)
+{
+	return CALL(c, cuMemFree_v2, addr);
 }
 
 int bench_cuda_to(struct bench_cuda *c, uint64_t addr, const void *src, size_t n)

@@ -25,6 +25,10 @@ void bench_cuda_close(struct bench_cuda *cuda);
 
 void *bench_cuda_pinned(struct bench_cuda *cuda);
 
+/* cuMemAlloc and cuMemFree. 0 or -EIO. */
+int bench_cuda_alloc(struct bench_cuda *cuda, size_t n, uint64_t *addr);
+int bench_cuda_free(struct bench_cuda *cuda, uint64_t addr);
+
 /*
  * cuMemcpyHtoD and cuMemcpyDtoH with any host memory. 0 or -EIO. To the GPU it can return before
  * the data has ARRIVED: it has been copied to memory of the driver's, from where the copy engine

@@ -24,6 +24,14 @@ uint64_t bench_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t bench_cpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Here, so that nothing needs libm. */
 static double lesser(double a, double b)
 {
@@ -52,6 +60,17 @@ void bench_stats(double *v, size_t n, struct bench_stats *out)
 	out->p99 = v[n - n / 100 - 1]; /* n - floor(n / 100) = ceil(0.99 n) */
 	out->min = v[0];
 	out->max = v[n - 1];
+	out->q1 = v[n / 4];
+	out->q3 = v[n - 1 - n / 4];
+}
+
+void bench_histogram_add(struct bench_histogram *h, double ns)
+{
+	unsigned i = 0;
+
+	while (i < BENCH_BUCKETS - 1 && ns >= (double)((uint64_t)2 << i))
+		i++;
+	h->bucket[i]++;
 }
 
 /* ---- the clock --------------------------------------------------------------------------- */
@@ -144,6 +163,7 @@ struct track {
 	double *row;    /* mean times in a row; unused where calls is 1 */
 	double expect;  /* of one run, from the warm-up */
 	unsigned calls; /* in a row */
+	double cpu;     /* of all rows */
 };
 
 /* Times @times runs in a row; @ns is for one, and below 0 where the clock's cost was less. */
@@ -157,6 +177,8 @@ static int sample(const struct bench_op *op, unsigned times, double *ns)
 	from = bench_now();
 	for (unsigned i = 0; i < times && ret >= 0; i++)
 		ret = op->run(op->arg);
+	if (op->finish && ret >= 0)
+		ret = op->finish(op->arg);
 	to = bench_now();
 	*ns = ((double)(to - from) - bench_clock_cost()) / times;
 	return ret < 0 ? ret : 0;
@@ -216,15 +238,27 @@ static int choose_row(const struct bench_op *op, struct track *t)
 	return 0;
 }
 
-static int one_round(const struct bench_op *ops, size_t n, unsigned round, struct track *tracks)
+static int row_with_cpu(const struct bench_op *op, struct track *t, unsigned round)
+{
+	uint64_t cpu = bench_cpu_now();
+	int ret = sample(op, t->calls, &t->row[round]);
+
+	t->cpu += (double)(bench_cpu_now() - cpu);
+	return ret;
+}
+
+static int one_round(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
+		     unsigned round, struct track *tracks)
 {
 	for (size_t k = 0; k < n; k++) {
 		size_t i = (round + k) % n;
 		int ret = 0;
 
-		if (tracks[i].calls > 1)
+		if (plan->rows_only)
+			ret = row_with_cpu(&ops[i], &tracks[i], round);
+		else if (tracks[i].calls > 1)
 			ret = sample(&ops[i], tracks[i].calls, &tracks[i].row[round]);
-		if (ret >= 0)
+		if (ret >= 0 && !plan->rows_only)
 			ret = sample(&ops[i], 1, &tracks[i].alone[round]);
 		if (ret < 0)
 			return ret;
@@ -244,7 +278,7 @@ static int all_rounds(const struct bench_op *ops, size_t n, const struct bench_p
 		if (!plan->reps && round >= BENCH_MIN_REPS &&
 		    (double)(bench_now() - began) > plan->seconds * 1e9)
 			break;
-		ret = one_round(ops, n, round, tracks);
+		ret = one_round(ops, n, plan, round, tracks);
 		if (ret < 0)
 			return ret;
 	}
@@ -269,21 +303,34 @@ static void not_below_zero(struct bench_stats *s)
 	s->p99 = greater(s->p99, 0);
 	s->min = greater(s->min, 0);
 	s->max = greater(s->max, 0);
+	s->q1 = greater(s->q1, 0);
+	s->q3 = greater(s->q3, 0);
 }
 
-static void summarise(const struct bench_op *op, struct track *t, unsigned rounds,
-		      struct bench_result *out)
+static void summarise_row(struct track *t, unsigned rounds, struct bench_result *out)
+{
+	bench_stats(t->row, rounds, &out->row);
+	not_below_zero(&out->row);
+}
+
+static void summarise(const struct bench_op *op, const struct bench_plan *plan, struct track *t,
+		      unsigned rounds, struct bench_result *out)
 {
 	*out = (struct bench_result){ .calls = t->calls };
+	if (plan->rows_only) {
+		summarise_row(t, rounds, out);
+		out->cpu = t->cpu / rounds / t->calls;
+		return;
+	}
+	for (unsigned i = 0; i < rounds && op->histogram; i++)
+		bench_histogram_add(op->histogram, t->alone[i]);
 	bench_stats(t->alone, rounds, &out->alone);
 	out->alone.median = median_of_ticks(t->alone, rounds);
 	not_below_zero(&out->alone);
-	if (t->calls > 1) {
-		bench_stats(t->row, rounds, &out->row);
-		not_below_zero(&out->row);
-	} else if (!op->single) {
+	if (t->calls > 1)
+		summarise_row(t, rounds, out);
+	else if (!op->single)
 		out->row = out->alone;
-	}
 }
 
 int bench_run(const struct bench_op *ops, size_t n, const struct bench_plan *plan,
@@ -306,7 +353,7 @@ int bench_run(const struct bench_op *ops, size_t n, const struct bench_plan *pla
 		ret = all_rounds(ops, n, plan, tracks, began, &rounds);
 	for (size_t i = 0; i < n && tracks; i++) {
 		if (ret == 0)
-			summarise(&ops[i], &tracks[i], rounds, &out[i]);
+			summarise(&ops[i], plan, &tracks[i], rounds, &out[i]);
 		free(tracks[i].alone);
 		free(tracks[i].row);
 	}

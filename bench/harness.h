@@ -16,6 +16,9 @@
 /* Nanoseconds of CLOCK_MONOTONIC_RAW: not slewed, no system call since Linux 5.3. */
 uint64_t bench_now(void);
 
+/* Nanoseconds of CPU time of this process, all threads, user and system. A system call. */
+uint64_t bench_cpu_now(void);
+
 /* Nanoseconds between two calls of bench_now() in a row, median. Measured at its first call. */
 double bench_clock_cost(void);
 
@@ -24,8 +27,18 @@ double bench_clock_tick(void);
 
 struct bench_stats {
 	double median, p99, min, max; /* nanoseconds for one operation */
+	double q1, q3;                /* a quarter of the times is below q1, another above q3 */
 	size_t samples;               /* how many times were taken */
 };
+
+#define BENCH_BUCKETS 40
+
+/* How many times took from 2^i up to 2^(i+1) nanoseconds; [0]: also all that is shorter. */
+struct bench_histogram {
+	size_t bucket[BENCH_BUCKETS];
+};
+
+void bench_histogram_add(struct bench_histogram *h, double ns);
 
 /*
  * Sorts @v. The median of an even number of values is the mean of the middle two; p99 is the
@@ -39,6 +52,8 @@ struct bench_op {
 	int (*before)(void *arg); /* not timed, before each sample; NULL: nothing */
 	void *arg;
 	bool single;              /* must not run twice without @before between: has no row */
+	int (*finish)(void *arg); /* timed with what it ends: once a row; NULL: nothing */
+	struct bench_histogram *histogram; /* of the times alone, added to; NULL: not wanted */
 };
 
 struct bench_plan {
@@ -46,6 +61,7 @@ struct bench_plan {
 	unsigned warmup;   /* rounds before, not counted; used where @warmup_set */
 	bool warmup_set;
 	double seconds;    /* bound of the time with the warm-up, where @reps is 0 */
+	bool rows_only;    /* nothing alone: a row each round, even of one run; and its CPU time */
 };
 
 #define BENCH_MIN_REPS 5     /* even where they take longer than plan.seconds */
@@ -55,6 +71,8 @@ struct bench_result {
 	struct bench_stats alone; /* of one run by itself, after @before; median: between ticks */
 	struct bench_stats row;   /* of the mean of @calls runs in a row; no samples: single */
 	unsigned calls;           /* 1: a row would be too long, its times are those of @alone */
+	double cpu;               /* rows_only: nanoseconds of CPU time of the whole process for
+				   * one run, mean over all rows; else 0 */
 };
 
 /*

@@ -10,14 +10,19 @@
  *  - Returns 0 or a negative errno value. After a failure barway_errmsg() has the sentence:
  *    operation, object, cause, remedy. Outputs are written only on success.
  *  - Thread-safe: any function may be called from any thread at any time, with one rule left to the
- *    caller, as with any memory: do not use a mapping while another thread unmaps it, nor a context
- *    while another thread closes it.
+ *    caller, as with any memory: no thread is in a call on an object, or uses a mapping's pointer,
+ *    while another ends it: unmaps the mapping, frees the request, closes the channel or the
+ *    context. Closing a context ends all that was made with it: then no other thread uses or ends
+ *    any of that either. Waits on a channel are ended by barway_channel_shutdown(), which may come
+ *    at any time before the close; those on a request by their timeout.
  *  - The caller's CUDA state is left as it was found: current context, streams, a stream capture
  *    under way. No CUDA context is ever created, except by barway_device_activate().
  *  - Handles are opaque and never to be dereferenced. They carry a generation: a handle that was
  *    closed, or that a forked child inherited, gives -ESTALE and nothing else happens.
  *  - "blocks" means: may wait for the operating system, the driver or the GPU. Functions marked
- *    "does not block" make no system call and take no lock, unless they fail.
+ *    "does not block" make no system call and take no lock, unless they fail; "but for a short
+ *    lock": they take one that is held while a message is stored or loaded. "Does not wait": may
+ *    call the system or the driver, as its comment says, but does not wait for the GPU to get on.
  *
  * Four moments, never mixed up:
  *    RETURNED  the call came back
@@ -59,6 +64,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "barway_channel_abi.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -164,6 +171,12 @@ struct barway_open_options {
 	uint32_t fallback;     /* enum barway_fallback, the default for this context's calls */
 	const char *providers; /* allowed providers, comma-separated, NULL: all, or the parameter
 				* "providers"; copied */
+	uint32_t copy_method;  /* enum barway_method: how this context's copies are done unless a
+				* call says; AUTO: the parameter "copy_method" decides */
+	uint32_t copy_threads; /* helper threads for large copies, 1 to 64; 0: the parameter
+				* "copy_threads", which is 0: none */
+	const char *copy_cpus; /* CPU list on which helpers run, "2-5,8"; NULL: the parameter
+				* "copy_cpus", or those near the GPU; copied */
 };
 
 /**
@@ -180,7 +193,8 @@ BARWAY_API int barway_open(const struct barway_open_options *options, struct bar
 /**
  * barway_close() - unmap what is still mapped, give back everything, forget the context
  *
- * Pointers of its mappings fault afterwards. Works after CUDA was unloaded or shut down.
+ * Its mappings end as by barway_unmap(): their pointers must not be used afterwards. Works after
+ * CUDA was unloaded or shut down.
  * Errors: -ESTALE closed before, or inherited through fork. Blocks.
  */
 BARWAY_API int barway_close(struct barway_context *ctx);
@@ -320,6 +334,47 @@ BARWAY_API int barway_mem_alloc(struct barway_device *dev, size_t bytes, uint64_
  */
 BARWAY_API int barway_mem_free(struct barway_context *ctx, uint64_t addr);
 
+/**
+ * barway_host_alloc() - allocate pinned host memory that the device can reach
+ * @dev:   the device; a CUDA device needs an active context, as in barway_mem_alloc()
+ * @bytes: size, bytes; rounded up to the CPU's page size
+ * @host:  its CPU address, page-aligned; cached memory; owned by the caller, to barway_host_free()
+ * @addr:  the address under which kernels of @dev see it; NULL: not wanted
+ *
+ * On the NUMA node of the device where the system says which that is. Errors: -EINVAL 0 bytes or
+ * @host NULL, -ENOMEM, -ENODEV no active context, -ESTALE. Blocks.
+ */
+BARWAY_API int barway_host_alloc(struct barway_device *dev, size_t bytes, void **host,
+				 uint64_t *addr);
+
+/**
+ * barway_host_free() - give back what barway_host_alloc() gave out
+ * Errors: -EINVAL not the start of such memory. Blocks; on CUDA until running kernels of the
+ * process have ended.
+ */
+BARWAY_API int barway_host_free(struct barway_context *ctx, void *host);
+
+/**
+ * barway_host_register() - pin host memory of the caller's, so that the device can reach it
+ * @dev:   the device
+ * @host:  CPU address, any alignment: whole pages around the range are pinned
+ * @bytes: size, bytes
+ * @addr:  the address under which kernels of @dev see @host; NULL: not wanted
+ *
+ * Copies from and to registered memory go by the copy engine without a bounce. The caller keeps the
+ * memory until barway_host_unregister(). Errors: -EINVAL 0 bytes or a range that wraps, -EEXIST
+ * part of it is registered already, -ENOTSUP memory that cannot be pinned (a file read-only, a
+ * mapping of GPU memory), -ENOMEM, -ENODEV no active context, -ESTALE. Blocks.
+ */
+BARWAY_API int barway_host_register(struct barway_device *dev, void *host, size_t bytes,
+				    uint64_t *addr);
+
+/**
+ * barway_host_unregister() - undo barway_host_register()
+ * @host: as given there. Errors: -EINVAL not registered, -ESTALE. Blocks.
+ */
+BARWAY_API int barway_host_unregister(struct barway_context *ctx, void *host);
+
 /* ---- mappings ----------------------------------------------------------------------------- */
 
 struct barway_map_options {
@@ -415,22 +470,42 @@ BARWAY_API int barway_mapping_query(struct barway_mapping *map, struct barway_ma
 
 /* ---- copies, fences ----------------------------------------------------------------------- */
 
+enum barway_method {
+	BARWAY_METHOD_AUTO = 0,     /* as planned: see barway_plan() */
+	BARWAY_METHOD_CPU = 1,      /* one CPU thread over the mapping: the caller's */
+	BARWAY_METHOD_CE = 2,       /* the device's copy engine, on streams of Barway's own */
+	BARWAY_METHOD_THREADS = 3,  /* the caller and the context's helper threads */
+	BARWAY_METHOD_RESIDENT = 4, /* a kernel that waits for copies: barway_resident_start() */
+};
+
+enum barway_direction {
+	BARWAY_TO_GPU = 1,
+	BARWAY_FROM_GPU = 2,
+};
+
 /**
- * barway_copy_to() - copy from host memory to GPU memory through a mapping, by this CPU thread
+ * barway_copy_to() - copy from host memory to GPU memory, by the best method
  * @map:    the mapping
  * @offset: bytes from its start
  * @src:    host memory, any alignment; the caller's; may be reused on return (LOCAL)
  * @bytes:  size, any; 0 does nothing
  *
- * Every byte is stored exactly once and nothing outside the range is stored; an aligned 1, 2, 4 or
- * 8 byte copy is one store. Ends with barway_fence_publish(). No system call, lock, allocation or
- * log line. Errors: -EINVAL outside the mapping, or @src NULL; -ESTALE. Does not block.
+ * Sizes for which the plan says BARWAY_METHOD_CPU, which are all small ones, go by this thread: no
+ * system call, lock, allocation or log line. Every byte is stored exactly once and nothing outside
+ * the range is stored; an aligned 1, 2, 4 or 8 byte copy is one store. Ends with
+ * barway_fence_publish(). Larger ones may go by another method (barway_plan() tells which) and then
+ * block; on return they have ARRIVED, and a kernel that is running sees them as the top of this
+ * header says. Where that method fails before it has begun, for example because the memory was
+ * freed under the mapping, this thread copies instead. Errors: -EINVAL outside the mapping, or @src
+ * NULL; -ESTALE; -EIO the device failed in the middle of it. In a context that was opened with a
+ * method all sizes go by that, nothing is tried instead, and the errors are those of
+ * barway_copy_to_by().
  */
 BARWAY_API int barway_copy_to(struct barway_mapping *map, size_t offset, const void *src,
 			      size_t bytes);
 
 /**
- * barway_copy_from() - copy from GPU memory to host memory through a mapping, by this CPU thread
+ * barway_copy_from() - copy from GPU memory to host memory, by the best method
  * @dst:    host memory, any alignment; the caller's
  *
  * Sees everything that was VISIBLE to the CPU before the call, this thread's own earlier stores
@@ -439,20 +514,16 @@ BARWAY_API int barway_copy_to(struct barway_mapping *map, size_t offset, const v
  */
 BARWAY_API int barway_copy_from(struct barway_mapping *map, void *dst, size_t offset, size_t bytes);
 
-enum barway_method {
-	BARWAY_METHOD_CPU = 1, /* one CPU thread over the mapping: what barway_copy_to() does */
-	BARWAY_METHOD_CE = 2,  /* the device's copy engine, on a stream of Barway's own */
-};
-
 /**
  * barway_copy_to_by() - barway_copy_to() by a method of the caller's choice
  * @method: enum barway_method
  *
- * BARWAY_METHOD_CE: when it returns the bytes are VISIBLE to kernels that start later and to
- * running ones that load as the top of this header says. Works during a stream capture and never
- * uses the default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method; -EFAULT the
- * memory was freed under the mapping, which the engine cannot reach then; -EIO CUDA's error;
- * -ENOMEM. Blocks for BARWAY_METHOD_CE.
+ * BARWAY_METHOD_CPU never blocks, whatever the size. BARWAY_METHOD_CE works during a stream capture
+ * and never uses the default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method, or
+ * the context has no helper threads, or no resident copier was started; -EFAULT the memory was
+ * freed under the mapping, which only CPU threads can reach then; -EIO the device's error; -ENOMEM;
+ * -EAGAIN the driver did not take it, although the device works.
+ * Blocks, but for BARWAY_METHOD_CPU.
  */
 BARWAY_API int barway_copy_to_by(struct barway_mapping *map, uint32_t method, size_t offset,
 				 const void *src, size_t bytes);
@@ -460,6 +531,178 @@ BARWAY_API int barway_copy_to_by(struct barway_mapping *map, uint32_t method, si
 /** barway_copy_from_by() - barway_copy_from() by a method of the caller's choice; see above */
 BARWAY_API int barway_copy_from_by(struct barway_mapping *map, uint32_t method, void *dst,
 				   size_t offset, size_t bytes);
+
+/* A piece of a copy of many. */
+struct barway_piece {
+	size_t offset; /* bytes from the start of the mapping */
+	void *host;    /* host memory, the caller's; only read in copies to the GPU */
+	size_t bytes;
+};
+
+/**
+ * barway_copy_pieces() - scatter or gather: many pieces in one call
+ * @direction: enum barway_direction
+ * @pieces:    the caller's; in no order; those of a copy to the GPU should not overlap
+ * @n:         how many
+ * @method:    enum barway_method
+ *
+ * As a copy of each, with one fence for all that go by this thread and one wait for all that do
+ * not. All are checked before the first byte moves. Errors: those of barway_copy_to_by(), with the
+ * place of the piece in the message. Blocks as barway_copy_to_by().
+ */
+BARWAY_API int barway_copy_pieces(struct barway_mapping *map, uint32_t direction, uint32_t method,
+				  const struct barway_piece *pieces, size_t n);
+
+/**
+ * barway_copy_on_stream() - put a copy on a stream of the caller's
+ * @host:   host memory; it has to stay as it is (to the GPU), or is written (from the GPU), until
+ *          the stream has done the copy; pinned or registered memory is copied asynchronously,
+ *          other memory as CUDA's cudaMemcpyAsync does it
+ * @stream: a CUstream or cudaStream_t of the mapping's device, or a struct barway_soft_stream *
+ *
+ * In order with the stream's other work. On a stream that is being captured it becomes a node of
+ * the graph. The mapping may be unmapped meanwhile; its memory has to stay. Errors: -EINVAL outside
+ * the mapping, a bad direction; -EFAULT the memory was freed under the mapping; -EIO CUDA's error;
+ * -ENOTSUP cannot be captured; -ESTALE. Does not wait for the copy.
+ */
+BARWAY_API int barway_copy_on_stream(struct barway_mapping *map, uint32_t direction, size_t offset,
+				     void *host, size_t bytes, void *stream);
+
+/* ---- copies that go on after the call -------------------------------------------------------- */
+
+struct barway_request; /* a copy that was started */
+
+#define BARWAY_COPY_FD 1u /* barway_request_fd() will be asked for */
+
+/**
+ * barway_copy_start() - start copies and return
+ * @pieces: copied; the host memory has to stay until the request is done
+ * @method: enum barway_method; what the plan gives to this thread is done before it returns
+ * @flags:  0 or BARWAY_COPY_FD
+ * @out:    the request, owned by the caller, to barway_request_free()
+ *
+ * Pinned and registered memory is moved by the device alone. Memory that is neither is moved on in
+ * barway_request_poll() and barway_request_wait(), or by a thread of the context's where it has
+ * helper threads or BARWAY_COPY_FD was given. The mapping may be unmapped meanwhile; its memory has
+ * to stay. Errors: those of barway_copy_pieces(); -ENOMEM, -EMFILE. Does not wait for the copies.
+ */
+BARWAY_API int barway_copy_start(struct barway_mapping *map, uint32_t direction, uint32_t method,
+				 const struct barway_piece *pieces, size_t n, uint32_t flags,
+				 struct barway_request **out);
+
+/**
+ * barway_request_poll() - is it done?
+ * 0: yes, and the bytes have ARRIVED; to the GPU they are seen by kernels as after
+ * barway_copy_to(). -EBUSY: not yet. -EIO: it failed; the state of the destination is not known.
+ * -ESTALE. Does not wait for the copy, but moves it on where that is the callers' to do: may ask
+ * the driver, give it work, copy a bounded piece, and take the request's lock.
+ */
+BARWAY_API int barway_request_poll(struct barway_request *request);
+
+/**
+ * barway_request_wait() - wait until it is done
+ * @timeout_ns: nanoseconds, BARWAY_FOREVER: no bound
+ * Returns as barway_request_poll(), and -ETIMEDOUT. barway_request_free() must not come before it
+ * has returned. Blocks.
+ */
+BARWAY_API int barway_request_wait(struct barway_request *request, uint64_t timeout_ns);
+
+/**
+ * barway_request_fd() - a descriptor that becomes readable when it is done
+ * Owned by the request. Returns it, or -EINVAL started without BARWAY_COPY_FD, -ESTALE. Does not
+ * block.
+ */
+BARWAY_API int barway_request_fd(struct barway_request *request);
+
+/**
+ * barway_request_free() - forget a request, after it is done
+ * One that is not done yet is waited for. No other thread may be in a call on it: those in
+ * barway_request_wait() have to return first. Errors: -ESTALE. May block.
+ */
+BARWAY_API int barway_request_free(struct barway_request *request);
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+struct barway_plan_info {
+	size_t size;          /* sizeof(struct barway_plan_info) */
+	uint32_t method;      /* enum barway_method: what BARWAY_METHOD_AUTO would take */
+	uint32_t host_kind;   /* enum barway_mem_kind of @host */
+	uint64_t estimate_ns; /* how long it would take, nanoseconds */
+	char name[16];        /* of the method: "cpu", "ce", "threads", "resident" */
+	char source[96];      /* where the figures are from: "built in: ...", "barway tune, ..." */
+	char reason[512];     /* each method's estimate, or why it refuses */
+	char file[512];       /* which the figures were read from; "" for built-in ones */
+};
+
+/**
+ * barway_plan() - which method a copy would take, and why
+ * @host: where its host side would be; NULL: pageable memory
+ *
+ * The plan is made of figures: built-in ones for known machines, or those that barway_tune() left
+ * in the user's cache folder for this GPU, driver and CPU. Nothing is measured here. Errors:
+ * -EINVAL outside the mapping, a bad direction, size too small; -E2BIG; -ESTALE. Blocks.
+ */
+BARWAY_API int barway_plan(struct barway_mapping *map, uint32_t direction, size_t offset,
+			   const void *host, size_t bytes, struct barway_plan_info *info);
+
+struct barway_tune_point {
+	size_t size;          /* sizeof(struct barway_tune_point), set by the library */
+	uint32_t direction;   /* enum barway_direction */
+	uint32_t method;      /* enum barway_method */
+	uint32_t pinned;      /* 1: pinned host memory, 0: pageable */
+	uint32_t threads;     /* that took part, this one included */
+	uint64_t bytes;
+	uint64_t ns;          /* median of one copy, nanoseconds */
+	uint32_t done, total; /* points measured, to measure */
+	uint64_t min_ns, p99_ns; /* the least, and what 99 % of the times do not exceed */
+};
+
+/** Called for each point that was measured. Returns 0 to go on; else barway_tune() returns that. */
+typedef int (*barway_tune_fn)(void *arg, const struct barway_tune_point *point);
+
+/**
+ * barway_tune() - measure every method on a device and keep the figures
+ * @dev:  the device, with an active context
+ * @fn:   called for each point; NULL: not wanted
+ * @path: the file to write; NULL: where barway_open() looks, in $BARWAY_PLAN_DIR, or
+ *        $XDG_CACHE_HOME/barway, or ~/.cache/barway; "": none
+ *
+ * Well under a minute. Nothing else calibrates: do not call it in a program whose ranks would
+ * measure each other. The file is replaced as a whole, and taken by contexts that are opened later.
+ * Not for the soft GPU's sake: figures of it mean nothing, and it has a file of its own. Errors:
+ * -ENODEV, -ENOMEM, -EIO a method moved wrong data or failed; those of writing a file; what @fn
+ * returned. Blocks.
+ */
+BARWAY_API int barway_tune(struct barway_device *dev, barway_tune_fn fn, void *arg,
+			   const char *path);
+
+struct barway_resident_options {
+	size_t size;       /* sizeof(struct barway_resident_options) */
+	uint32_t idle_us;  /* it leaves when nothing was to do for so long; 0: 200 */
+	uint32_t stay_us;  /* it leaves after so long at the latest; 0: 10000 */
+};
+
+/**
+ * barway_resident_start() - let a kernel on the device do copies that it is best at
+ *
+ * One block, launched by the first copy that wants it and by each that finds it gone. While it
+ * stays it holds up cudaFree, cudaFreeHost, cuModuleLoadData and cudaDeviceSynchronize of the
+ * process, for idle_us at most where nothing is to do; see docs/copies.md. Copies between GPU
+ * memory and pinned or registered host memory of this device may take it from then on, in all
+ * contexts of the process.
+ * Errors: -EALREADY it was started; -ENODEV no active context; -ENOTSUP, -ENOMEM, -EIO; -ESTALE.
+ * Blocks.
+ */
+BARWAY_API int barway_resident_start(struct barway_device *dev,
+				     const struct barway_resident_options *options);
+
+/**
+ * barway_resident_stop() - end it
+ * Copies under way are finished. Errors: -EALREADY it is not started; -ESTALE. Blocks.
+ */
+BARWAY_API int barway_resident_stop(struct barway_device *dev);
+
+/* ---- fences ---------------------------------------------------------------------------------- */
 
 /**
  * barway_fence_publish() - order the caller's own stores through mappings
@@ -498,6 +741,153 @@ BARWAY_API void barway_fence_read(void);
  */
 BARWAY_API int barway_flush(struct barway_mapping *map);
 
+/* ---- channels ----------------------------------------------------------------------------- */
+
+/*
+ * A channel carries messages of up to 1,024 bytes between a running kernel and the CPU, each way in
+ * well under a microsecond on top of PCIe. What kernels use of it is in barway_device.cuh.
+ *
+ * READ THIS FIRST. While a kernel runs, cudaFree, cudaFreeHost, cuModuleLoadData and
+ * cudaDeviceSynchronize of its process wait until it ends (measured: docs/channels.md). So a kernel
+ * that waits for messages must leave by itself soon after it has nothing to do, and come back by a
+ * launch: every wait in barway_device.cuh has a bound, barway_gpu_leave() tells the CPU that the
+ * kernel goes, and the channel calls @launch when there is a message and nobody there to take it.
+ */
+struct barway_channel; /* a pair of rings between kernels of one device and this process */
+
+/**
+ * A launch of the kernel that takes messages, on a stream of the caller's: always the same one, so
+ * that it starts after the one that has left. Called by a thread that is in a call on the channel,
+ * one at a time. Returns 0 or a negative errno value, which that call gives back. It must not call
+ * this channel.
+ */
+typedef int (*barway_launch_fn)(void *arg);
+
+struct barway_channel_options {
+	size_t size;             /* sizeof(struct barway_channel_options) */
+	uint32_t to_gpu_bytes;   /* ring to the GPU: a power of two, 4 KiB to 64 MiB; 0: 64 KiB */
+	uint32_t to_cpu_bytes;   /* ring to the CPU: the same */
+	barway_launch_fn launch; /* NULL: the caller sees to it that a kernel runs */
+	void *launch_arg;
+	uint32_t spin_us;        /* a wait polls this long, microseconds, before it gives the CPU
+				  * to others between polls; 0: the parameter channel_spin_us */
+	uint32_t reserved;       /* 0 */
+};
+
+/**
+ * barway_channel_open() - open a channel
+ * @dev:     the device whose kernels are the other end; a CUDA device needs an active context
+ * @options: NULL for the defaults; copied
+ * @out:     the channel, owned by the caller, to barway_channel_close()
+ *
+ * Errors: -EINVAL a size that is not a power of two or out of range, a reserved field that is not
+ * 0; -E2BIG; -ENODEV no active context; those of barway_map() and barway_host_alloc(); -ESTALE.
+ * Blocks.
+ */
+BARWAY_API int barway_channel_open(struct barway_device *dev,
+				   const struct barway_channel_options *options,
+				   struct barway_channel **out);
+
+/**
+ * barway_channel_close() - end a channel
+ *
+ * Tells the GPU's side, whose waits end with an error then, and gives the memory back, which waits
+ * until kernels of the process that still run have ended. No other thread may be in a call on the
+ * channel: barway_channel_shutdown() first, so that those that wait return, and see that they did,
+ * by joining them. Errors: -ESTALE closed before, or inherited through fork. Blocks.
+ */
+BARWAY_API int barway_channel_close(struct barway_channel *channel);
+
+/**
+ * barway_channel_shutdown() - say that no more will be sent or received
+ *
+ * The GPU's side still gets what was sent before; then its calls end with -EPIPE, and so do all of
+ * this side that follow, and those that wait now. Kernels that use the channel end. Where messages
+ * wait and nobody is there to take them, launches the kernel once; barway_channel_poll() does so
+ * again only where the last one took some. Errors: -ESTALE. Does not block, but for a short lock
+ * and for launch.
+ */
+BARWAY_API int barway_channel_shutdown(struct barway_channel *channel);
+
+/**
+ * barway_channel_gpu() - what to hand to kernels, by value
+ * @out: not written on failure; valid until the channel is closed
+ * Errors: -ESTALE, -EINVAL @out NULL. Does not block.
+ */
+BARWAY_API int barway_channel_gpu(struct barway_channel *channel, struct barway_channel_gpu *out);
+
+#define BARWAY_FOREVER UINT64_MAX
+
+/**
+ * barway_channel_send() - send a message to the GPU
+ * @data:       the message, any alignment; may be reused on return
+ * @bytes:      0 to 1024
+ * @tag:        0 to 4095, the caller's to use: comes with the message
+ * @timeout_ns: how long to wait for room in the ring, nanoseconds; 0: not at all; BARWAY_FOREVER
+ *
+ * Messages of one thread arrive in the order in which they were sent. What this thread stored
+ * before through mappings of the same device is VISIBLE to a kernel that has taken the message with
+ * its fence (barway_device.cuh). Calls the option's launch where nobody is there. Errors: -EAGAIN
+ * no room and no time given; -ETIMEDOUT; -EMSGSIZE; -EINVAL tag; -EPIPE closed by either side; -EIO
+ * the device failed; what launch returned: the message is sent then; -ESTALE. With room in the ring
+ * it does not block, but for a short lock and for launch; without room and without a time, one call
+ * in 32 looks at the clock and may ask the driver whether the device still works, about 1 us.
+ */
+BARWAY_API int barway_channel_send(struct barway_channel *channel, const void *data, size_t bytes,
+				   unsigned tag, uint64_t timeout_ns);
+
+/**
+ * barway_channel_recv() - take the next message of the GPU's
+ * @data:       where to put it; room for @room bytes, any alignment
+ * @bytes:      its size, bytes; NULL: not wanted
+ * @tag:        its tag; NULL: not wanted
+ * @timeout_ns: how long to wait for one, nanoseconds; 0: not at all; BARWAY_FOREVER
+ *
+ * Several threads may take messages; each goes to one of them. Messages of one GPU thread, warp or
+ * block come in the order in which it sent them. Meanwhile launches the kernel where messages to
+ * the GPU wait and nobody is there. Errors: -EAGAIN none and no time given; -ETIMEDOUT; -EMSGSIZE
+ * it is larger than @room: it stays, *@bytes says how large it is; -EPIPE closed, and all that was
+ * sent before has been taken; -EIO the device failed, or what stands in the ring is not a message
+ * (the sentence says which); -ESTALE. Without a time it does not block, but for a short lock and
+ * for launch, and where there is none for what barway_channel_send() does without room; with a time
+ * it polls, see spin_us. barway_channel_close() must not come before it has returned.
+ */
+BARWAY_API int barway_channel_recv(struct barway_channel *channel, void *data, size_t room,
+				   size_t *bytes, unsigned *tag, uint64_t timeout_ns);
+
+#define BARWAY_CHANNEL_READABLE 1u /* barway_channel_recv() would not wait */
+#define BARWAY_CHANNEL_WRITABLE 2u /* the longest message has room */
+#define BARWAY_CHANNEL_CLOSED 4u   /* by either side */
+
+/**
+ * barway_channel_poll() - what could be done now
+ *
+ * Also launches the kernel where messages to the GPU wait and nobody is there. Returns a set of
+ * BARWAY_CHANNEL_... or a negative errno value: -EIO, -ESTALE, what launch returned. Does not
+ * block, but for a short lock and for launch; one call in 32 may ask the driver, as
+ * barway_channel_send() does without room.
+ */
+BARWAY_API int barway_channel_poll(struct barway_channel *channel);
+
+struct barway_channel_info {
+	size_t size;           /* sizeof(struct barway_channel_info) */
+	uint64_t sent;         /* lines written to the GPU since it was opened */
+	uint64_t sent_taken;   /* of those, what the GPU said that it took */
+	uint64_t received;     /* lines taken from the GPU */
+	uint64_t messages_sent, messages_received;
+	uint64_t launches;     /* calls of the option's launch that succeeded */
+	uint64_t left;         /* how often a kernel said that it left */
+	uint32_t to_gpu_bytes, to_cpu_bytes;
+	char path[512];        /* where the rings lie, how they are written, by which kernel */
+};
+
+/**
+ * barway_channel_query() - positions and path of a channel
+ * Errors: -ESTALE, -EINVAL size too small, -E2BIG. Does not block.
+ */
+BARWAY_API int barway_channel_query(struct barway_channel *channel,
+				    struct barway_channel_info *info);
+
 /* ---- cache, counters ---------------------------------------------------------------------- */
 
 /**
@@ -513,12 +903,12 @@ BARWAY_API int barway_cache_flush(struct barway_context *ctx);
  * barway_release_all() - hold nothing of any device any more, for a checkpoint or a GPU reset
  * @flags: 0 or BARWAY_RELEASE_FORCE
  *
- * Undoes the cache, closes every driver file of this process's Barway, and forgets the self-tests;
- * the next barway_map() starts afresh. Process-wide. Other threads may map and query meanwhile:
- * what needs the driver waits. With FORCE the caller keeps them from using mappings that are
- * revoked: from loads and stores through their pointers, and from copies. Errors: -EBUSY mappings
- * are live and FORCE was not given: the cache is undone, nothing else; -EINVAL unknown flags;
- * -ESTALE. Blocks.
+ * Undoes the cache, ends resident copiers, closes every driver file of this process's Barway, and
+ * forgets the self-tests; the next barway_map() starts afresh. Process-wide. Other threads may map
+ * and query meanwhile: what needs the driver waits. With FORCE the caller keeps them from using
+ * mappings that are revoked: from loads and stores through their pointers, and from copies. Errors:
+ * -EBUSY mappings are live and FORCE was not given: the cache is undone, nothing else; -EINVAL
+ * unknown flags; -ESTALE. Blocks.
  */
 BARWAY_API int barway_release_all(struct barway_context *ctx, uint32_t flags);
 

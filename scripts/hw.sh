@@ -4,7 +4,12 @@
 # What needs a real GPU, in one call: builds, checks, measures, prints a short table last and writes
 # JSON. Needs a compiler, make, meson and ninja. It never changes a setting of the GPU.
 #
-#   scripts/hw.sh [all|quick]
+#   scripts/hw.sh [all|quick|channel|copies|net|soak|memcheck]
+#   channel: channels alone, their figures and the examples; copies: every method to copy, its figures,
+#   and whether the choice between them is right; soak: SOAK messages through one (default
+#   1000000000); memcheck: channels under compute-sanitizer, where that is there
+#   net: transfers between two processes, one GPU each where there are two, and NCCL beside them
+#   LIBFABRIC_INCLUDE=folder   libfabric's headers, where the system has none; default .deps/include
 #   OUT=folder   where logs and JSON go (default build-hw/results)
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -19,16 +24,21 @@ failed=0
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
-if [ ! -f "$build/build.ninja" ]; then
-	meson setup "$build" -Dman=false >> "$log" 2>&1 || { tail -20 "$log"; exit 1; }
-fi
+fabric=${LIBFABRIC_INCLUDE:-}
+[ -z "$fabric" ] && [ -f .deps/include/rdma/fabric.h ] && fabric=$PWD/.deps/include
+setup="setup -Dman=false"
+[ -f "$build/build.ninja" ] && setup=configure
+# shellcheck disable=SC2086
+meson $setup "$build" -Dlibfabric_include="$fabric" >> "$log" 2>&1 || { tail -20 "$log"; exit 1; }
 ninja -C "$build" >> "$log" 2>&1 || { tail -40 "$log"; exit 1; }
 
 # A user who is not root needs to get at the programs.
 stage=$(mktemp -d /tmp/barway-hw.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
 cp -r "$build/tests/hw/hw_test" "$build/tools/barway" "$build"/src/libbarway*.so* \
-	"$build"/compat/gdrapi/libgdrapi.so* "$build"/tests/clients/{clients,misuse}_test "$stage"/
+	"$build"/compat/gdrapi/libgdrapi.so* "$build"/tests/clients/{clients,misuse}_test \
+	"$build"/tests/hw/{channel_hw,channel_end,copies_hw,copies_async,copies_figures}_test \
+	"$build"/examples/{log_and_read,work_queue,two_servers} "$stage"/
 chmod -R a+rX "$stage"
 export LD_LIBRARY_PATH=$stage${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
@@ -50,6 +60,111 @@ check() {
 	fi
 	rows+=("$(printf '%-34s %s, %d ms' "$name" "${line#*: }" $(((t1 - t0) / 1000000)))")
 }
+
+summary() {
+	say ""
+	say "---- summary ($(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -1))"
+	for r in "${rows[@]}"; do
+		say "$r"
+	done
+	say "logs and JSON: $out"
+	exit $failed
+}
+
+# show NAME COMMAND...: runs it for what it prints
+show() {
+	local name=$1
+	shift
+	say "== $name"
+	timeout 240 "$@" 2>&1 | tee -a "$log"
+	[ "${PIPESTATUS[0]}" = 0 ] || { failed=1; rows+=("$(printf '%-34s FAILED' "$name")"); }
+}
+
+channels() {
+	check "channels" "$stage/channel_hw_test"
+	check "channels: killed, failing, idle" "$stage/channel_end_test"
+}
+
+copies() {
+	check "copies: data" "$stage/copies_hw_test"
+	check "copies: requests, streams, graphs" "$stage/copies_async_test"
+}
+
+# The plan that is built in, then the one that was measured here; the user's own stays as it is.
+copies_figures() {
+	local ways="--helpers ${COPIES_HELPERS:=4} --resident"
+	export COPIES_FIGURES=1 BARWAY_PLAN_DIR=$out/plan
+	rm -rf "$BARWAY_PLAN_DIR"
+	show "copies: the choice, built in" "$stage/copies_figures_test" --json "$out/choice-built-in.json"
+	show "barway tune" "$stage/barway" tune --threads "$COPIES_HELPERS" --resident \
+		--save "$out/tune.json"
+	cat "$out"/plan/plan-* >> "$log"
+	show "copies: the choice, tuned" "$stage/copies_figures_test" --json "$out/choice-tuned.json"
+	# shellcheck disable=SC2086
+	show "barway copylat" "$stage/barway" copylat $ways --save "$out/copies-copylat.json"
+	# shellcheck disable=SC2086
+	show "barway copybw" "$stage/barway" copybw $ways --save "$out/copies-copybw.json"
+}
+
+# Between two processes, each with a GPU of its own where there are two.
+network() {
+	local net threads
+	show "barway paths" "$stage/barway" paths --local --save "$out/paths.json"
+	for net in tcp shm; do
+		show "two_servers over $net" env BARWAY_NET_NETWORK=$net "$stage/two_servers"
+		for threads in 0 1; do
+			show "barway netlat, $net, $threads threads" "$stage/barway" netlat --local \
+				--network $net --threads $threads --save "$out/netlat-$net-$threads.json"
+		done
+		show "barway netlat, $net, host memory" "$stage/barway" netlat --local --host -s 4K \
+			--network $net --threads 0 --save "$out/netlat-$net-host.json"
+		show "barway netbw, $net" "$stage/barway" netbw --local -s 256M --network $net \
+			--threads 0 --save "$out/netbw-$net.json"
+	done
+	show "barway netbw, tcp, 4 rails" "$stage/barway" netbw --local -s 256M --network tcp --rails 4 \
+		--threads 4 --save "$out/netbw-tcp-rails.json"
+	if [ -x "$build/tests/net/bare" ]; then
+		show "libfabric alone, net" "$build/tests/net/bare" net
+		show "libfabric alone, shm" "$build/tests/net/bare" shm
+	fi
+	check "NCCL between two processes" tests/net/run-nccl-pingpong.sh "$out"
+	cat "$out"/nccl-{sockets,shm}.json 2> /dev/null | tee -a "$log"
+}
+
+case $what in
+net)
+	network
+	summary
+	;;
+copies)
+	copies
+	copies_figures
+	summary
+	;;
+channel)
+	channels
+	show "barway pplat" "$stage/barway" pplat --save "$out/pplat.json"
+	show "barway bench channel" "$stage/barway" bench channel --save "$out/bench-channel.json"
+	show "example log_and_read" "$stage/log_and_read" "$stage/barway"
+	show "example work_queue" "$stage/work_queue" 200 10000
+	summary
+	;;
+soak)
+	check "channels: ${SOAK:=1000000000} messages" env CHANNEL_SOAK="$SOAK" \
+		"$stage/channel_hw_test" soak
+	grep 'million/s' "$out/last" >> "$out/soak.txt"
+	summary
+	;;
+memcheck)
+	PATH=$PATH:/usr/local/cuda/bin
+	command -v compute-sanitizer > /dev/null || { say "compute-sanitizer is not there"; exit 77; }
+	check "channels under compute-sanitizer" env CHANNEL_DIVIDE="${CHANNEL_DIVIDE:-1000}" \
+		compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 --print-limit 20 \
+		"$stage/channel_hw_test" echo to_gpu to_cpu fences
+	tail -n 5 "$out/last"
+	summary
+	;;
+esac
 
 t=$stage/hw_test
 quick_cases="offsets neighbour vmm pool kinds stale context capture"
@@ -83,6 +198,8 @@ if [ "$what" = all ]; then
 		fi
 		unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 	fi
+	channels
+	copies
 	for c in "$build"/tests/contract/*_test; do
 		[ -x "$c" ] && check "contract: $(basename "$c")" "$c"
 	done
@@ -104,10 +221,4 @@ say "== barway copylat"
 tee -a "$log" < "$out/copylat.txt"
 "$stage/barway" copylat --json > "$out/copylat.json" 2>> "$log" || failed=1
 
-say ""
-say "---- summary ($(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -1))"
-for r in "${rows[@]}"; do
-	say "$r"
-done
-say "logs and JSON: $out"
-exit $failed
+summary

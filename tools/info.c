@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "barway.h"
+#include "tools/info_topo.h"
 #include "tools/json.h"
 #include "tools/options.h"
 #include "tools/text.h"
@@ -12,7 +13,8 @@
 static const char help[] =
 	"usage: barway info [-d DEV] [--params] [--json]\n"
 	"\n"
-	"Shows each device, how full its BAR1 aperture is, which provider can map its\n"
+	"Shows each device, its way over PCIe to the root port and how far the NUMA\n"
+	"nodes are from it, how full its BAR1 aperture is, which provider can map its\n"
 	"memory or why not and what to do about it, the CPU kernels chosen, and the\n"
 	"parameters that are not at their default.\n"
 	"\n"
@@ -142,6 +144,20 @@ static const char *or_unknown(const char *s)
 	return *s ? s : "unknown";
 }
 
+static void print_place(const struct barway_device_info *d)
+{
+	struct topo topo;
+	char text[16];
+	int node;
+
+	topo_read(&topo, d->pci);
+	node = d->numa_node < 0 ? topo.node : d->numa_node;
+	snprintf(text, sizeof(text), "%d", node);
+	text_field(stdout, "NUMA node", node < 0 ? "unknown" : text);
+	text_field(stdout, "CPUs near it", or_unknown(d->near_cpus));
+	topo_print(&topo);
+}
+
 static int print_device(struct info *in, int i)
 {
 	struct barway_device *dev;
@@ -158,9 +174,7 @@ static int print_device(struct info *in, int i)
 		text_field(stdout, "PCI address", or_unknown(d.pci));
 	text_field(stdout, "UUID", or_unknown(d.uuid));
 	text_field(stdout, "driver", or_unknown(d.driver));
-	snprintf(text, sizeof(text), "%d", d.numa_node);
-	text_field(stdout, "NUMA node", d.numa_node < 0 ? "unknown" : text);
-	text_field(stdout, "CPUs near it", or_unknown(d.near_cpus));
+	print_place(&d);
 	print_room("memory", d.memory_total, d.memory_free, " (needs a CUDA context)");
 	print_room("BAR1 aperture", d.bar1_total, d.bar1_free, "");
 	snprintf(text, sizeof(text), "store %s, load %s", or_unknown(d.store_kernel),
@@ -257,6 +271,7 @@ static int json_device(struct json *j, struct info *in, int i)
 {
 	struct barway_device *dev;
 	struct barway_device_info d;
+	struct topo topo;
 	bool bar1_known;
 	int ret = get_device(in, i, &dev, &d);
 
@@ -277,6 +292,8 @@ static int json_device(struct json *j, struct info *in, int i)
 	else
 		json_int(j, d.numa_node);
 	json_text(j, "near_cpus", d.near_cpus);
+	topo_read(&topo, d.pci);
+	topo_json(j, &topo);
 	json_amount(j, "memory_total_bytes", d.memory_total);
 	json_amount(j, "memory_free_bytes", d.memory_free);
 	json_amount(j, "bar1_total_bytes", d.bar1_total);

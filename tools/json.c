@@ -182,3 +182,9 @@ void json_null(struct json *j)
 	next(j);
 	fputs("null", j->out);
 }
+
+void json_raw(struct json *j, const char *json)
+{
+	next(j);
+	fputs(json, j->out);
+}

@@ -31,5 +31,6 @@ void json_uint(struct json *j, uint64_t v);
 void json_double(struct json *j, double v);      /* null where it is not finite */
 void json_bool(struct json *j, bool v);
 void json_null(struct json *j);
+void json_raw(struct json *j, const char *json);  /* a whole value, which the caller has checked */
 
 #endif

@@ -14,7 +14,18 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } verbs[] = {
 	{ "info", tool_info },
+	{ "doctor", tool_doctor },
 	{ "copylat", tool_copylat },
+	{ "copybw", tool_copybw },
+	{ "apiperf", tool_apiperf },
+	{ "plot", tool_plot },
+	{ "pplat", tool_pplat },
+	{ "bench", tool_bench },
+	{ "netlat", tool_netlat },
+	{ "netbw", tool_netbw },
+	{ "paths", tool_paths },
+	{ "sanity", tool_sanity },
+	{ "tune", tool_tune },
 };
 
 static const char help[] =
@@ -25,7 +36,18 @@ static const char help[] =
 	"\n"
 	"verbs:\n"
 	"  info      devices, and which provider can map their memory, or why not\n"
+	"  doctor    what is wrong with the way to a GPU, and what to do next\n"
 	"  copylat   latency of copies, side by side with cuMemcpy\n"
+	"  copybw    bandwidth of copies, and what it costs in CPU time\n"
+	"  apiperf   time of single calls\n"
+	"  plot      draws results that were saved\n"
+	"  pplat     a flag from the CPU to a running kernel and back\n"
+	"  bench     what else can be measured: channels\n"
+	"  netlat    latency of transfers to another process, here or elsewhere\n"
+	"  netbw     bandwidth of them\n"
+	"  paths     which way bytes would take to another process, and why\n"
+	"  sanity    does it move data rightly here: the test of an installation\n"
+	"  tune      measures every method to copy, so that copies take the best one\n"
 	"\n"
 	"Each parameter can be set in the environment, for example BARWAY_DEVICES=soft\n"
 	"to work without a GPU; 'barway info --params' lists them.\n"
@@ -40,10 +62,44 @@ static int version(void)
 	return TOOL_OK;
 }
 
+/* Its place in the table, -1: there is none of that name. */
+static int find_verb(const char *name)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		if (!strcmp(name, verbs[i].name))
+			return (int)i;
+	}
+	return -1;
+}
+
+/* The verb that a link named like GDRCopy's programs stands for, NULL: it is no such link. */
+static char *linked_verb(char *program)
+{
+	static const char prefix[] = "gdrcopy_";
+	char *slash = strrchr(program, '/'), *base = slash ? slash + 1 : program;
+
+	return strncmp(base, prefix, sizeof(prefix) - 1) ? NULL : base + sizeof(prefix) - 1;
+}
+
+static int dispatch_link(int argc, char **argv, char *verb)
+{
+	int i = find_verb(verb);
+
+	if (i < 0)
+		return usage_error(NULL, "this program is called 'gdrcopy_%s', and there is no "
+				   "verb '%s'; see 'barway --help'", verb, verb);
+	argv[0] = verb;
+	return verbs[i].run(argc, argv);
+}
+
 static int dispatch(int argc, char **argv)
 {
-	const char *verb = argv[1];
+	char *verb = argc ? linked_verb(argv[0]) : NULL;
+	int i;
 
+	if (verb)
+		return dispatch_link(argc, argv, verb);
+	verb = argv[1];
 	if (argc < 2)
 		return usage_error(NULL, "no verb given; see 'barway --help'");
 	if (!strcmp(verb, "--help") || !strcmp(verb, "-h")) {
@@ -54,10 +110,9 @@ static int dispatch(int argc, char **argv)
 		return version();
 	if (*verb == '-')
 		return usage_error(NULL, "unknown option '%s'; see 'barway --help'", verb);
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-		if (!strcmp(verb, verbs[i].name))
-			return verbs[i].run(argc - 1, argv + 1);
-	}
+	i = find_verb(verb);
+	if (i >= 0)
+		return verbs[i].run(argc - 1, argv + 1);
 	return usage_error(NULL, "unknown verb '%s'; see 'barway --help'", verb);
 }
 

@@ -64,7 +64,7 @@ static void bad_option(char **argv, const struct option *longs, int kind)
 		usage_error(verb, "unknown option '-%c'; see 'barway %s --help'", optopt, verb);
 }
 
-int next_option(int argc, char **argv, const char *shorts, const struct option *longs)
+int next_option_only(int argc, char **argv, const char *shorts, const struct option *longs)
 {
 	int c;
 
@@ -74,6 +74,13 @@ int next_option(int argc, char **argv, const char *shorts, const struct option *
 		bad_option(argv, longs, c);
 		return '?';
 	}
+	return c;
+}
+
+int next_option(int argc, char **argv, const char *shorts, const struct option *longs)
+{
+	int c = next_option_only(argc, argv, shorts, longs);
+
 	if (c == -1 && optind < argc) {
 		usage_error(argv[0], "unexpected argument '%s'; see 'barway %s --help'",
 			    argv[optind], argv[0]);

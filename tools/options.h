@@ -14,6 +14,17 @@
 
 int tool_info(int argc, char **argv);    /* argv[0] is the verb; each returns an exit code */
 int tool_copylat(int argc, char **argv);
+int tool_pplat(int argc, char **argv);
+int tool_bench(int argc, char **argv);
+int tool_netlat(int argc, char **argv);
+int tool_netbw(int argc, char **argv);
+int tool_paths(int argc, char **argv);
+int tool_copybw(int argc, char **argv);
+int tool_apiperf(int argc, char **argv);
+int tool_plot(int argc, char **argv);
+int tool_sanity(int argc, char **argv);
+int tool_doctor(int argc, char **argv);
+int tool_tune(int argc, char **argv);
 
 /* Say "barway VERB: ..." (@verb NULL: "barway: ...") in one line; return the exit code. */
 int usage_error(const char *verb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -24,6 +35,9 @@ int failure(const char *verb, const char *fmt, ...) __attribute__((format(printf
  * end, or '?' after a usage_error(). An argument that is no option is one, too.
  */
 int next_option(int argc, char **argv, const char *shorts, const struct option *longs);
+
+/* The same for a verb that takes arguments: they are at argv[optind] at the end. */
+int next_option_only(int argc, char **argv, const char *shorts, const struct option *longs);
 
 /* Bytes with an optional K, M or G (1024s). Nothing else may be there. */
 bool parse_size(const char *text, uint64_t *bytes);

@@ -17,6 +17,7 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_v1_t *info);
 #include <time.h>
 
 #include "log.h"
+#include "method.h"
 #include "table.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -60,6 +61,7 @@ static int open_context(struct client *s)
 		.size = sizeof(o),
 		.devices = s->soft ? BARWAY_DEVICES_SOFT : BARWAY_DEVICES_CUDA,
 		.providers = s->providers,
+		.copy_method = s->method,
 	};
 
 	return barway_open(&o, &s->ctx);
@@ -119,8 +121,11 @@ static bool find_provider(struct client *s, char *why, size_t bytes)
 static bool open_client(struct client *s)
 {
 	char why[1024];
-	int ret = open_context(s);
+	int ret;
 
+	if (!method_wished_for(&s->method))
+		return false;
+	ret = open_context(s);
 	if (!ret && soft_is_asked_for()) {
 		s->soft = true;
 		ret = reopen_context(s);
@@ -129,6 +134,8 @@ static bool open_client(struct client *s)
 		log_line(LOG_ERROR, "gdr_open: %s", barway_errmsg());
 		return false;
 	}
+	if (!method_can_be(s->method))
+		return false;
 	if (!find_provider(s, why, sizeof(why))) {
 		log_line(LOG_ERROR, "gdr_open: no GPU memory can be mapped on this machine: %s",
 			 why);

@@ -42,6 +42,7 @@ struct client {
 	struct pin *pins;
 	bool soft;
 	const char *providers; /* allowed ones, NULL: all; static */
+	uint32_t method;       /* enum barway_method: of all copies */
 	struct in_use in_use;
 };
 

@@ -19,9 +19,13 @@ struct bw_context {
 	struct bw_slot slot;
 	pthread_mutex_t lock; /* of what follows */
 	struct bw_mapping *mappings;
+	struct bw_request_object *requests;
+	struct bw_channel_object *channels;
+	struct bw_endpoint_object *endpoints;
 	struct bw_device_object **devices;
 	_Atomic int ndevices; /* -1: not enumerated yet; never changes after */
 	uint32_t kinds, fallback;
+	uint32_t copy_method, copy_threads;
 	char *providers;
 };
 _Static_assert(sizeof(struct bw_context) <= BW_SLOT_BYTES, "bw_context");
@@ -53,8 +57,14 @@ int bw_context_devices(struct bw_context *ctx);
 /* The context's handle of a device; NULL where it is not one of them. */
 struct barway_device *bw_context_device(struct bw_context *ctx, const struct bw_device *dev);
 
+void bw_context_close_channels(struct bw_context *ctx);
+void bw_context_close_endpoints(struct bw_context *ctx);
+
 /* Ends a mapping that was retired and is on no list any more. */
 void bw_mapping_end(struct bw_mapping *m);
+
+/* Waits for the context's requests and ends them. */
+void bw_context_end_requests(struct bw_context *ctx);
 
 /* The names in a caller's option of providers; -EINVAL names the unknown one. */
 int bw_check_providers(const char *list);

@@ -9,6 +9,11 @@
 #include "core/fork.h"
 #include "core/log.h"
 #include "core/param.h"
+#include "copy/ce.h"
+#include "copy/plan.h"
+#include "copy/request.h"
+#include "copy/resident.h"
+#include "copy/threads.h"
 #include "map/cache.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -76,6 +81,7 @@ static int load_parameters(void)
 		return ret;
 	bw_log_default_level((int)bw_param_choice(BW_P_LOG));
 	bw_cache_configure();
+	bw_plan_forget(); /* one may have been written since */
 	if (!bw_mmio_parse_isa(bw_param_text(BW_P_CPU_MASK), &isa, &bad, &n))
 		return bw_param_refuse(BW_P_CPU_MASK, bad, n,
 				       "all, c, sse2, sse41, avx2, avx512, movdir64b, neon");
@@ -84,8 +90,25 @@ static int load_parameters(void)
 		return bw_param_refuse(BW_P_PROVIDERS, bad, n, provider_names);
 	ret = bw_map_configure();
 	if (!ret)
+		ret = bw_ce_configure();
+	if (!ret)
 		bw_fault_arm_list(bw_param_text(BW_P_FAULT));
 	return ret;
+}
+
+static int fill_copies(struct bw_context *ctx, const struct barway_open_options *o)
+{
+	uint64_t threads = o->copy_threads ? o->copy_threads : bw_param_size(BW_P_COPY_THREADS);
+
+	ctx->copy_method = o->copy_method ? o->copy_method : bw_param_choice(BW_P_COPY_METHOD);
+	if (ctx->copy_method > BARWAY_METHOD_RESIDENT)
+		return bw_err(EINVAL, "copy_method: %u is not a value of enum barway_method",
+			      ctx->copy_method);
+	if (threads > 64)
+		return bw_err(EINVAL, "copy_threads: %llu is not 0 to 64",
+			      (unsigned long long)threads);
+	ctx->copy_threads = (uint32_t)threads;
+	return 0;
 }
 
 static int fill(struct bw_context *ctx, const struct barway_open_options *o)
@@ -102,6 +125,8 @@ static int fill(struct bw_context *ctx, const struct barway_open_options *o)
 		return bw_err(EINVAL, "fallback: %u is not a value of enum barway_fallback",
 			      ctx->fallback);
 	ret = bw_check_providers(providers);
+	if (!ret)
+		ret = fill_copies(ctx, o);
 	if (ret)
 		return ret;
 	if (!providers)
@@ -110,6 +135,12 @@ static int fill(struct bw_context *ctx, const struct barway_open_options *o)
 	if (!ctx->providers)
 		return bw_err(ENOMEM, "no memory for the list of providers: free some");
 	strcpy(ctx->providers, providers);
+	ret = bw_threads_enter(ctx->copy_threads,
+			       o->copy_cpus ? o->copy_cpus : bw_param_text(BW_P_COPY_CPUS));
+	if (ret) {
+		free(ctx->providers);
+		return ret;
+	}
 	ctx->ndevices = -1;
 	pthread_mutex_init(&ctx->lock, NULL);
 	return 0;
@@ -125,7 +156,7 @@ int barway_open(const struct barway_open_options *options, struct barway_context
 		return bw_err(EINVAL, "barway_open: out is NULL");
 	if (options) {
 		ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_open_options, fallback),
-				   options, "barway_open: options");
+				   options, "barway_open: struct barway_open_options");
 		if (ret)
 			return ret;
 	}
@@ -154,6 +185,9 @@ int barway_close(struct barway_context *handle)
 
 	if (!ctx)
 		return bw_handle_stale(handle, "barway_close", "context");
+	bw_context_close_endpoints(ctx);
+	bw_context_end_requests(ctx);
+	bw_context_close_channels(ctx);
 	while (true) {
 		pthread_mutex_lock(&ctx->lock);
 		m = ctx->mappings;
@@ -165,10 +199,10 @@ int barway_close(struct barway_context *handle)
 		pthread_mutex_unlock(&ctx->lock);
 		if (!m)
 			break;
-		/* whoever retires it ends it: a barway_unmap() may be under way */
 		if (bw_object_retire(bw_object_handle(m), BW_OBJECT_MAPPING))
 			bw_mapping_end(m);
 	}
+	bw_ce_release(); /* while the CUDA contexts that it is of are there */
 	for (int i = 0; i < ctx->ndevices; i++) {
 		struct bw_device_object *d = ctx->devices[i];
 
@@ -177,13 +211,18 @@ int barway_close(struct barway_context *handle)
 			d->dev->ops->deactivate(d->dev);
 		bw_object_free(d);
 	}
+	bw_threads_leave(ctx->copy_threads);
 	free(ctx->devices);
 	free(ctx->providers);
 	pthread_mutex_destroy(&ctx->lock);
 	bw_object_free(ctx);
 	pthread_mutex_lock(&lock);
-	if (!--open_contexts)
+	if (!--open_contexts) {
+		bw_worker_end();
+		bw_resident_end();
+		bw_ce_release();
 		bw_map_release(true, false);
+	}
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
@@ -206,6 +245,8 @@ int barway_release_all(struct barway_context *handle, uint32_t flags)
 		return bw_err(EINVAL, "barway_release_all: flags 0x%x: only BARWAY_RELEASE_FORCE "
 			      "is known", flags);
 	pthread_mutex_lock(&lock);
+	bw_resident_end();
+	bw_ce_release();
 	ret = bw_map_release(flags & BARWAY_RELEASE_FORCE, true);
 	pthread_mutex_unlock(&lock);
 	return bw_err_prefix(ret, "barway_release_all");
@@ -233,5 +274,5 @@ int barway_counters_get(struct barway_context *handle, struct barway_counters *c
 	if (!bw_context_get(handle))
 		return bw_handle_stale(handle, "barway_counters_get", "context");
 	return bw_struct_out(counters, &c, sizeof(c), offsetof(struct barway_counters, map_errors),
-			     "barway_counters_get");
+			     "barway_counters_get: struct barway_counters");
 }

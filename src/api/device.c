@@ -246,7 +246,7 @@ int barway_device_query(struct barway_device *handle, struct barway_device_info 
 	snprintf(i.load_kernel, sizeof(i.load_kernel), "%s", kernels.load->name);
 	bw_err_put_back(&kept);
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_device_info, index),
-			     "barway_device_query");
+			     "barway_device_query: struct barway_device_info");
 }
 
 int barway_device_activate(struct barway_device *handle)
@@ -301,7 +301,7 @@ int barway_provider_query(struct barway_context *handle, struct barway_device *d
 	snprintf(i.reason, sizeof(i.reason), "%s", why.text);
 	i.keeps_alive = p->keeps_alive;
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_provider_info, score),
-			     "barway_provider_query");
+			     "barway_provider_query: struct barway_provider_info");
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ int barway_pointer_query(struct barway_context *handle, uint64_t addr,
 	i.bytes = seg.bytes;
 	i.id = seg.id;
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_pointer_info, mappable),
-			     "barway_pointer_query");
+			     "barway_pointer_query: struct barway_pointer_info");
 }
 
 int barway_mem_alloc(struct barway_device *handle, size_t bytes, uint64_t *addr)

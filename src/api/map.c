@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "copy/plan.h"
 #include "core/counters.h"
 
 static int read_options(struct bw_context *ctx, const struct barway_map_options *options,
@@ -16,7 +17,7 @@ static int read_options(struct bw_context *ctx, const struct barway_map_options 
 	if (!options)
 		return 0;
 	ret = bw_struct_in(&o, sizeof(o), offsetof(struct barway_map_options, flags), options,
-			   "options");
+			   "struct barway_map_options");
 	if (ret)
 		return ret;
 	if (o.flags & ~(BARWAY_MAP_UNCACHED | BARWAY_MAP_CLAMP))
@@ -55,7 +56,28 @@ static void limit_copies(struct bw_mapping *m)
 	m->from = piece->addr > m->addr ? piece->addr - m->addr : 0;
 	for (unsigned i = 1; i < m->win->npieces && piece[i].addr == end; i++)
 		end += piece[i].bytes;
-	m->to = end < m->addr + m->bytes ? end - m->addr : m->bytes;
+	m->span = (end < m->addr + m->bytes ? end - m->addr : m->bytes) - m->from;
+	m->base = m->ptr + m->from;
+}
+
+/* Up to which sizes barway_copy_to() and _from() need not ask for the plan; or only whether there
+ * is a resident copier. */
+static void plan_copies(struct bw_mapping *m)
+{
+	const struct bw_plan *plan = bw_plan_of(m->win->segs[0].dev);
+	unsigned without = m->ctx->copy_threads ? 0 : BW_PLAN_WITHOUT_THREADS;
+	const uint32_t *limit = plan->cpu_limit[without];
+	const uint32_t *alone = plan->cpu_limit[without | BW_PLAN_WITHOUT_RESIDENT];
+	static const uint32_t all[2] = { UINT32_MAX, UINT32_MAX }, none[2] = { 0, 0 };
+
+	m->copy_method = m->ctx->copy_method;
+	m->copy_threads = m->ctx->copy_threads;
+	if (m->copy_method != BW_METHOD_AUTO)
+		limit = alone = m->copy_method == BW_METHOD_CPU ? all : none;
+	m->cpu_to = limit[BW_TO_GPU - 1] < m->span ? limit[BW_TO_GPU - 1] : m->span;
+	m->cpu_from = limit[BW_FROM_GPU - 1] < m->span ? limit[BW_FROM_GPU - 1] : m->span;
+	m->cpu_alone_to = alone[BW_TO_GPU - 1];
+	m->cpu_alone_from = alone[BW_FROM_GPU - 1];
 }
 
 static int map(struct bw_context *ctx, uint64_t addr, size_t bytes,
@@ -87,6 +109,7 @@ static int map(struct bw_context *ctx, uint64_t addr, size_t bytes,
 	m->addr = addr;
 	m->ctx = ctx;
 	limit_copies(m);
+	plan_copies(m);
 	pthread_mutex_lock(&ctx->lock);
 	m->next = ctx->mappings;
 	if (m->next)
@@ -203,5 +226,5 @@ int barway_mapping_query(struct barway_mapping *handle, struct barway_mapping_in
 	snprintf(i.reason, sizeof(i.reason), "%s",
 		 m->win->revoked ? "revoked by barway_release_all()" : m->win->reason.text);
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_mapping_info, addr),
-			     "barway_mapping_query");
+			     "barway_mapping_query: struct barway_mapping_info");
 }

@@ -47,5 +47,5 @@ int barway_param_get(unsigned index, struct barway_param_info *info)
 	i.help = v.help;
 	i.source = v.source;
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_param_info, value),
-			     "barway_param_get");
+			     "barway_param_get: struct barway_param_info");
 }

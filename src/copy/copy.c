@@ -3,96 +3,37 @@
 
 #include <errno.h>
 
+#include "copy/ce.h"
+#include "copy/resident.h"
+#include "copy/threads.h"
+
 /* ---- one CPU thread -------------------------------------------------------------------------- */
 
-static int cpu_score(const struct bw_mapping *m, struct bw_reason *why)
+static int cpu_score(const struct bw_copy *copy, struct bw_reason *why)
 {
-	bw_reason_set(why, "stores by %s, loads by %s", m->store_name, m->load_name);
+	bw_reason_set(why, "stores by %s, loads by %s", copy->map->store_name,
+		      copy->map->load_name);
 	return 100;
 }
 
-static int cpu_to(struct bw_mapping *m, size_t offset, const void *src, size_t bytes)
+static int cpu_copy(const struct bw_copy *copy)
 {
-	bw_copy_cpu_to(m, offset, src, bytes);
-	return 0;
-}
-
-static int cpu_from(struct bw_mapping *m, void *dst, size_t offset, size_t bytes)
-{
-	bw_copy_cpu_from(m, dst, offset, bytes);
+	if (copy->direction == BW_TO_GPU)
+		bw_copy_cpu_to(copy->map, copy->offset, copy->host, copy->bytes);
+	else
+		bw_copy_cpu_from(copy->map, copy->host, copy->offset, copy->bytes);
 	return 0;
 }
 
 static const struct bw_copy_method cpu_method = {
-	.name = "cpu", .id = 1, .score = cpu_score, .to = cpu_to, .from = cpu_from,
-};
-
-/* ---- the copy engine ------------------------------------------------------------------------- */
-
-static int ce_score(const struct bw_mapping *m, struct bw_reason *why)
-{
-	(void)m;
-	bw_reason_set(why, "the device's copy engine, on a stream of Barway's own");
-	return 10;
-}
-
-/* Segment by segment; one of @src and @dst is NULL. */
-static int ce_copy(struct bw_mapping *m, size_t offset, const unsigned char *src,
-		   unsigned char *dst, size_t bytes)
-{
-	uint64_t at = m->addr + offset, end = at + bytes;
-
-	for (unsigned i = 0; i < m->win->nsegs && at < end; i++) {
-		const struct bw_segment *seg = &m->win->segs[i];
-		uint64_t to = seg->base + seg->bytes;
-		size_t n;
-		int ret;
-
-		if (at >= to)
-			continue;
-		if (at < seg->base)
-			return bw_err(EFAULT, "0x%llx is not memory that the copy engine can reach",
-				      (unsigned long long)at);
-		n = (to < end ? to : end) - at;
-		/* the mapping keeps freed memory, the engine would go to what is at its address
-		 * now */
-		if (seg->dev->ops->identity(at) != seg->id)
-			return bw_err(EFAULT,
-				      "0x%llx was freed: the copy engine cannot reach it any more, "
-				      "BARWAY_METHOD_CPU can",
-				      (unsigned long long)at);
-		ret = src ? seg->dev->ops->ce_copy_to(seg->dev, at, src, n) :
-			    seg->dev->ops->ce_copy_from(seg->dev, dst, at, n);
-		if (ret)
-			return ret;
-		src = src ? src + n : NULL;
-		dst = dst ? dst + n : NULL;
-		at += n;
-	}
-	return at < end ? bw_err(EFAULT, "0x%llx is not memory that the copy engine can reach",
-				 (unsigned long long)at) : 0;
-}
-
-static int ce_to(struct bw_mapping *m, size_t offset, const void *src, size_t bytes)
-{
-	bw_fence_publish(); /* what the CPU stored before is not overtaken */
-	return bytes ? ce_copy(m, offset, src, NULL, bytes) : 0;
-}
-
-static int ce_from(struct bw_mapping *m, void *dst, size_t offset, size_t bytes)
-{
-	if (bytes)
-		bw_copy_flush(m); /* the engine reads what the CPU stored before */
-	return bytes ? ce_copy(m, offset, NULL, dst, bytes) : 0;
-}
-
-static const struct bw_copy_method ce_method = {
-	.name = "ce", .id = 2, .score = ce_score, .to = ce_to, .from = ce_from,
+	.name = "cpu", .id = BW_METHOD_CPU, .score = cpu_score, .copy = cpu_copy,
 };
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-const struct bw_copy_method *const bw_copy_methods[] = { &cpu_method, &ce_method, NULL };
+const struct bw_copy_method *const bw_copy_methods[] = { &cpu_method, &bw_copy_ce,
+							&bw_copy_threads,
+							&bw_copy_resident, NULL };
 
 const struct bw_copy_method *bw_copy_method(uint32_t id)
 {
@@ -100,6 +41,77 @@ const struct bw_copy_method *bw_copy_method(uint32_t id)
 		if (bw_copy_methods[i]->id == id)
 			return bw_copy_methods[i];
 	return NULL;
+}
+
+/* ---- what methods share ---------------------------------------------------------------------- */
+
+void bw_copy_find_host(struct bw_copy *copy)
+{
+	uint64_t at = (uintptr_t)copy->host, end = at + copy->bytes;
+	struct bw_sentence kept;
+	struct bw_segment seg;
+
+	copy->pinned = false;
+	copy->host_addr = 0;
+	copy->host_owner = NULL;
+	if (!copy->host)
+		return;
+	bw_err_keep(&kept);
+	if (!bw_device_resolve(at, &seg) && seg.kind == BW_MEM_PINNED && at >= seg.base &&
+	    end - seg.base <= seg.bytes) {
+		copy->pinned = true;
+		copy->host_owner = seg.owner;
+		copy->host_addr = seg.device_base ? seg.device_base + (at - seg.base) : at;
+	}
+	bw_err_put_back(&kept);
+}
+
+static int unreachable_at(uint64_t at, const char *why)
+{
+	return bw_err(EFAULT, "0x%llx %s", (unsigned long long)at, why);
+}
+
+/* The part of [at, end) in @seg; 0: none. */
+static size_t part_in(const struct bw_segment *seg, uint64_t at, uint64_t end)
+{
+	uint64_t to = seg->base + seg->bytes;
+
+	if (at < seg->base || at >= to)
+		return 0;
+	return (to < end ? to : end) - at;
+}
+
+int bw_copy_segments(const struct bw_copy *copy,
+		     int (*fn)(void *arg, const struct bw_segment *seg, uint64_t addr, void *host,
+			       size_t bytes),
+		     void *arg)
+{
+	const struct bw_window *win = copy->map->win;
+	uint64_t start = copy->map->addr + copy->offset, end = start + copy->bytes, at = start;
+	int ret = 0;
+	size_t n;
+
+	/* The mapping keeps freed memory; who goes by address would go to what is there now. */
+	for (unsigned i = 0; i < win->nsegs && at < end; i++) {
+		const struct bw_segment *seg = &win->segs[i];
+
+		n = part_in(seg, at, end);
+		if (n && seg->dev->ops->identity(at) != seg->id)
+			return unreachable_at(at, "was freed: only CPU threads can reach it now, "
+					      "BARWAY_METHOD_CPU does");
+		at += n;
+	}
+	if (at < end)
+		return unreachable_at(at, "is not memory that the device can reach");
+	at = start;
+	for (unsigned i = 0; i < win->nsegs && at < end && !ret; i++) {
+		n = part_in(&win->segs[i], at, end);
+		if (n)
+			ret = fn(arg, &win->segs[i], at,
+				 (unsigned char *)copy->host + (at - start), n);
+		at += n;
+	}
+	return ret;
 }
 
 __attribute__((no_sanitize("thread"))) /* device memory: others may be writing the word */

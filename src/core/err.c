@@ -2,6 +2,7 @@
 #include "core/err.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,6 +39,12 @@ void bw_reason_set(struct bw_reason *why, const char *fmt, ...)
 	memcpy(why->text, text, strlen(text) + 1);
 }
 
+/* What callers' functions returned may have no counterpart. */
+static int negative(int err)
+{
+	return err == INT_MIN ? INT_MIN : -err;
+}
+
 int bw_err(int err, const char *fmt, ...)
 {
 	char text[TEXT_BYTES]; /* the arguments may lie in the old sentence */
@@ -48,7 +55,13 @@ int bw_err(int err, const char *fmt, ...)
 	va_end(ap);
 	memcpy(sentence, text, strlen(text) + 1);
 	bw_log(BW_LOG_DEBUG, "%s", sentence);
-	return -err;
+	return negative(err);
+}
+
+int bw_err_often(int err, const char *text)
+{
+	memcpy(sentence, text, strlen(text) + 1);
+	return negative(err);
 }
 
 int bw_err_prefix(int ret, const char *fmt, ...)
@@ -91,6 +104,14 @@ const char *bw_err_text(void)
 	return sentence;
 }
 
+/* @what ends with it; see err.h. */
+static const char *struct_name(const char *what)
+{
+	const char *name = strstr(what, "struct ");
+
+	return name ? name : "the struct that is passed";
+}
+
 /* Checks a caller's struct and reads its size. */
 static int struct_size(size_t *size, size_t known, size_t least, const void *theirs,
 		       const char *what)
@@ -102,10 +123,10 @@ static int struct_size(size_t *size, size_t known, size_t least, const void *the
 	memcpy(size, theirs, sizeof(*size));
 	if (*size < least)
 		return bw_err(EINVAL, "%s: its size field is %zu, less than %zu: "
-			      "set it to sizeof(%s)", what, *size, least, what);
+			      "set it to sizeof(%s)", what, *size, least, struct_name(what));
 	if (*size > STRUCT_MAX)
 		return bw_err(E2BIG, "%s: its size field is %zu, which cannot be: "
-			      "set it to sizeof(%s)", what, *size, what);
+			      "set it to sizeof(%s)", what, *size, struct_name(what));
 	for (size_t i = known; i < *size; i++)
 		if (bytes[i])
 			return bw_err(E2BIG, "%s: byte %zu is not zero, and this version of the "

@@ -21,6 +21,10 @@ void bw_reason_set(struct bw_reason *why, const char *fmt, ...) BW_PRINTF(2, 3);
  */
 int bw_err(int err, const char *fmt, ...) BW_PRINTF(2, 3);
 
+/* The same for what happens all the time where programs try and do not wait: nothing is formatted
+ * or logged. @text is the whole sentence, a constant. */
+int bw_err_often(int err, const char *text);
+
 /* Puts "prefix: " in front of the thread's sentence: outer layers know the operation. Returns
  * @ret, and does nothing where that is not negative. */
 int bw_err_prefix(int ret, const char *fmt, ...) BW_PRINTF(2, 3);
@@ -40,7 +44,8 @@ void bw_err_put_back(const struct bw_sentence *kept);
 /*
  * The growing-struct rule. @src is a caller's struct that begins with its own size. Copies what
  * both sides know into @dst (of @known bytes) and zeroes the rest. -EINVAL: smaller than @least;
- * -E2BIG: has a non-zero byte that we do not know. @what names it in the message.
+ * -E2BIG: has a non-zero byte that we do not know. @what names it in the message, and ends with
+ * "struct NAME", which the remedy gives.
  */
 int bw_struct_in(void *dst, size_t known, size_t least, const void *src, const char *what);
 /* The other way: @dst is the caller's, keeps its size field; unknown tail is left zero. */

@@ -18,6 +18,13 @@ enum bw_object {
 	BW_OBJECT_CONTEXT = 1,
 	BW_OBJECT_DEVICE,
 	BW_OBJECT_MAPPING,
+	BW_OBJECT_SOFT_STREAM,
+	BW_OBJECT_REQUEST,
+	BW_OBJECT_CHANNEL,
+	BW_OBJECT_ENDPOINT,
+	BW_OBJECT_PEER,
+	BW_OBJECT_REGION,
+	BW_OBJECT_TRANSFER,
 };
 
 /* First member of every object. */
@@ -46,7 +53,7 @@ static inline void *bw_object_get(const void *handle, enum bw_object kind)
 	struct bw_slot *slot = (struct bw_slot *)(h & (((uintptr_t)1 << BW_HANDLE_SHIFT) - 1));
 	uint32_t want = (uint32_t)kind << 16 | (uint32_t)(h >> BW_HANDLE_SHIFT);
 
-	if (__builtin_expect(!slot || !(h >> BW_HANDLE_SHIFT), 0))
+	if (__builtin_expect((uintptr_t)slot == h, 0)) /* NULL, or without a generation */
 		return NULL;
 	if (__builtin_expect(atomic_load_explicit(&slot->live, memory_order_acquire) != want, 0))
 		return NULL;

@@ -125,6 +125,8 @@ static const char *words_of(unsigned p)
 		return "auto,cuda,soft";
 	case BW_P_FALLBACK:
 		return "report,deny,quiet";
+	case BW_P_COPY_METHOD:
+		return "auto,cpu,ce,threads,resident";
 	default:
 		return "";
 	}
@@ -147,12 +149,19 @@ static const char *refused(unsigned p, const char *value)
 		return v >= 16ull << 20 && v <= 4ull << 40 ? NULL : "16M to 4T";
 	case BW_P_SOFT_BAR1:
 		return v >= 1ull << 20 ? NULL : "1M or more";
+	case BW_P_CHANNEL_SPIN_US:
+		return v <= UINT32_MAX ? NULL : "0 to 4294967295";
 	case BW_P_LOG:
 		return place(words_of(p), value) >= 0 ? NULL : "none, error, warn, info or debug";
 	case BW_P_DEVICES:
 		return place(words_of(p), value) >= 0 ? NULL : "auto, cuda or soft";
 	case BW_P_FALLBACK:
 		return place(words_of(p), value) >= 0 ? NULL : "report, deny or quiet";
+	case BW_P_COPY_METHOD:
+		return place(words_of(p), value) >= 0 ?
+			       NULL : "auto, cpu, ce, threads or resident";
+	case BW_P_COPY_THREADS:
+		return v <= 64 ? NULL : "0 to 64";
 	case BW_P_FAULT:
 		return bw_fault_check(value) ?
 			       NULL : "a list of kind@N with N from 1 and the kind one of alloc, "

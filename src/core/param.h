@@ -35,7 +35,7 @@ bool bw_param_view(unsigned index, struct bw_param_view *view);
 uint64_t bw_param_size(enum bw_param p); /* SIZE and BOOL */
 const char *bw_param_text(enum bw_param p);
 /* The place of the value among the words of the parameter, which must be one of log (by level),
- * devices and fallback (as in their enums). */
+ * devices, fallback and copy_method (as in their enums). */
 uint32_t bw_param_choice(enum bw_param p);
 /* -EINVAL for what only the part that has the words can tell: the value has the word [@word, +@n),
  * which is none of @known, "a, b, c". Names the variable or the call that gave the value. */

@@ -16,26 +16,16 @@
 #include "core/log.h"
 #include "core/param.h"
 
-/* What mem_alloc() gave out. */
-struct allocation {
-	struct allocation *next;
-	uint64_t addr, handle; /* handle 0: from cuMemAlloc */
-	size_t bytes;
-	struct bw_device *dev;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bw_cuda cuda;
 static _Atomic bool ready, forked; /* written under the lock, read without it */
 static struct bw_device **devices;
 static int ndevices = -1;
-static struct allocation *allocations;
 
 static void forget_in_child(void)
 {
 	if (ready)
 		forked = true; /* libcuda does not work in a child of a process that used it */
-	allocations = NULL;
 }
 
 __attribute__((constructor(BW_FORK_DEVICE))) static void register_fork(void)
@@ -81,7 +71,7 @@ static bool load(struct bw_reason *why)
 	return true; /* stays open: device addresses of it may outlive any context of ours */
 }
 
-static const char *error_name(int error)
+const char *bw_cuda_error_name(int error)
 {
 	const char *name = NULL;
 
@@ -104,9 +94,9 @@ static bool init_locked(struct bw_reason *why)
 		return true;
 	if (!load(why))
 		return false;
-	error = bw_fault_hit(BW_FAULT_CUDA) ? 999 : cuda.init(0);
+	error = BW_CUDA_CALL(&cuda, init(0));
 	if (error) {
-		bw_reason_set(why, "cuInit: %s (%d): %s", error_name(error), error,
+		bw_reason_set(why, "cuInit: %s (%d): %s", bw_cuda_error_name(error), error,
 			      error == 100 ? "no GPU is visible: look at CUDA_VISIBLE_DEVICES and "
 					     "at the container's devices" :
 			      error == 3 ? "CUDA was initialised before fork(): use exec" :
@@ -132,53 +122,69 @@ const struct bw_cuda *bw_cuda(struct bw_reason *why)
 
 int bw_cuda_err(int error, const char *operation)
 {
-	const char *text = NULL;
+	const char *text = NULL, *name = bw_cuda_error_name(error);
 
 	if (cuda.error_string)
 		cuda.error_string(error, &text);
 	switch (error) {
 	case BW_CUDA_OUT_OF_MEMORY:
 		return bw_err(ENOMEM, "%s: %s: the GPU's memory is used up", operation,
-			      error_name(error));
+			      name);
 	case BW_CUDA_INVALID_CONTEXT:
 		return bw_err(ENODEV, "%s: %s: no CUDA context: call cudaSetDevice() or "
-			      "barway_device_activate() first", operation, error_name(error));
+			      "barway_device_activate() first", operation, name);
+	case BW_CUDA_CAPTURE_UNSUPPORTED:
+	case BW_CUDA_CAPTURE_IMPLICIT:
+		return bw_err(ENOTSUP, "%s: %s: it cannot be part of a stream capture: do it "
+			      "before the capture or after it", operation, name);
 	case BW_CUDA_NOT_SUPPORTED:
 		return bw_err(ENOTSUP, "%s: %s: this driver or GPU does not offer it", operation,
-			      error_name(error));
+			      name);
 	}
-	return bw_err(EIO, "%s: %s (%d): %s", operation, error_name(error), error,
+	return bw_err(EIO, "%s: %s (%d): %s", operation, name, error,
 		      text ? text : "no text");
 }
 
-/* Every call that may fail goes through this, so that tests can make the Nth one fail. */
-#define CALL(f) (bw_fault_hit(BW_FAULT_CUDA) ? 999 : cuda.f)
+#define CALL(f) BW_CUDA_CALL(&cuda, f)
 
-int bw_cuda_enter(struct bw_device *dev, void *owner, struct bw_cuda_scope *scope)
+/* The context of @dev that is there, the primary one first; retains that one. */
+static int find_context(struct bw_device *dev, struct bw_cuda_scope *scope)
 {
 	void *current = NULL;
 	unsigned flags;
 	int error, active = 0, ordinal = -1;
 
+	error = CALL(primary_state(dev->index, &flags, &active));
+	if (!error && active) {
+		error = CALL(primary_retain(&scope->ctx, dev->index));
+		if (!error)
+			scope->primary_of = dev->index;
+		return error;
+	}
+	if (!error && !cuda.ctx_current(&current) && current && !cuda.ctx_device(&ordinal) &&
+	    ordinal == dev->index)
+		scope->ctx = current;
+	return error || scope->ctx ? error : BW_CUDA_INVALID_CONTEXT;
+}
+
+int bw_cuda_enter(struct bw_device *dev, void *owner, struct bw_cuda_scope *scope)
+{
+	int error = 0;
+
+	scope->cu = &cuda;
+	scope->ctx = owner;
 	scope->primary_of = -1;
 	scope->mode = BW_CU_CAPTURE_RELAXED;
+	if (forked)
+		return bw_err(ENODEV, "make a context of the GPU current: CUDA was initialised "
+			      "before fork() and does not work in the child: use exec");
 	error = CALL(capture_mode(&scope->mode));
 	if (error)
 		return bw_cuda_err(error, "cuThreadExchangeStreamCaptureMode");
-	if (!owner && !cuda.ctx_current(&current) && current && !cuda.ctx_device(&ordinal) &&
-	    ordinal == dev->index)
-		owner = current;
-	if (!owner) {
-		error = CALL(primary_state(dev->index, &flags, &active));
-		if (!error && active)
-			error = CALL(primary_retain(&owner, dev->index));
-		if (!error && owner)
-			scope->primary_of = dev->index;
-		else if (!error)
-			error = BW_CUDA_INVALID_CONTEXT;
-	}
+	if (!owner)
+		error = find_context(dev, scope);
 	if (!error)
-		error = CALL(ctx_push(owner));
+		error = CALL(ctx_push(scope->ctx));
 	if (error) {
 		if (scope->primary_of >= 0)
 			cuda.primary_release(scope->primary_of);
@@ -196,6 +202,13 @@ void bw_cuda_leave(struct bw_cuda_scope *scope)
 	if (scope->primary_of >= 0)
 		cuda.primary_release(scope->primary_of);
 	cuda.capture_mode(&scope->mode);
+}
+
+uint64_t bw_cuda_context_id(const struct bw_cuda_scope *scope)
+{
+	unsigned long long id;
+
+	return cuda.ctx_id && !cuda.ctx_id(scope->ctx, &id) ? id : 0;
 }
 
 /* ---- version ------------------------------------------------------------------------------- */
@@ -310,7 +323,7 @@ static int enumerate_locked(struct bw_reason *why)
 		return 0;
 	error = CALL(device_count(&n));
 	if (error) {
-		bw_reason_set(why, "cuDeviceGetCount: %s", error_name(error));
+		bw_reason_set(why, "cuDeviceGetCount: %s", bw_cuda_error_name(error));
 		return 0;
 	}
 	list = bw_alloc_array((size_t)n + 1, sizeof(*list));
@@ -357,7 +370,7 @@ static struct bw_device *by_ordinal(int ordinal)
 
 /* ---- whose memory -------------------------------------------------------------------------- */
 
-static uint64_t cuda_identity(uint64_t addr)
+uint64_t bw_cuda_identity(uint64_t addr)
 {
 	uint64_t id;
 
@@ -367,13 +380,13 @@ static uint64_t cuda_identity(uint64_t addr)
 	return id;
 }
 
-static void resolve_vmm(struct bw_segment *seg, uint64_t addr)
+static bool resolve_vmm(struct bw_segment *seg, uint64_t addr)
 {
 	struct bw_cu_prop prop = { 0 };
 	uint64_t handle;
 
 	if (!cuda.vmm_retain || cuda.vmm_retain(&handle, (void *)(uintptr_t)addr))
-		return;
+		return false;
 	if (!cuda.vmm_props(&prop, handle)) {
 		seg->kind = prop.location_type == BW_CU_LOCATION_DEVICE ? BW_MEM_VMM :
 									  BW_MEM_HOST_VMM;
@@ -386,9 +399,31 @@ static void resolve_vmm(struct bw_segment *seg, uint64_t addr)
 		seg->bytes = seg->map_bytes;
 	}
 	cuda.vmm_release(handle);
+	return true;
 }
 
-static int cuda_resolve(uint64_t addr, struct bw_segment *seg)
+/* The device's address of it is another one where registered memory cannot have the CPU's. */
+static void resolve_pinned(struct bw_segment *seg)
+{
+	struct bw_cuda_scope scope;
+	struct bw_sentence kept;
+	uint64_t addr = seg->base;
+	int error = cuda.ptr_attr(&addr, BW_CU_PTR_DEVICE_POINTER, seg->base);
+
+	seg->kind = BW_MEM_PINNED;
+	if (error && seg->dev) { /* it depends on the current context, and there is none */
+		bw_err_keep(&kept);
+		if (!bw_cuda_enter(seg->dev, seg->owner, &scope)) {
+			error = cuda.ptr_attr(&addr, BW_CU_PTR_DEVICE_POINTER, seg->base);
+			bw_cuda_leave(&scope);
+		}
+		bw_err_put_back(&kept);
+	}
+	if (!error && addr != seg->base)
+		seg->device_base = addr;
+}
+
+int bw_cuda_resolve(uint64_t addr, struct bw_segment *seg)
 {
 	static const int wanted[] = {
 		BW_CU_PTR_MEMORY_TYPE, BW_CU_PTR_CONTEXT, BW_CU_PTR_BUFFER_ID, BW_CU_PTR_IS_MANAGED,
@@ -424,11 +459,11 @@ static int cuda_resolve(uint64_t addr, struct bw_segment *seg)
 		seg->kind = BW_MEM_MANAGED;
 	else if (value[8])
 		seg->kind = BW_MEM_POOL;
-	else if (!seg->owner)
-		resolve_vmm(seg, addr);
+	else if (!seg->owner && resolve_vmm(seg, addr))
+		return 0;
 	else if ((uint32_t)value[0] == 1)
-		seg->kind = BW_MEM_PINNED;
-	else if (!(uint8_t)value[5])
+		resolve_pinned(seg);
+	else if (seg->owner && !(uint8_t)value[5])
 		seg->kind = BW_MEM_IMPORTED;
 	return 0;
 }
@@ -453,231 +488,40 @@ static void cuda_deactivate(struct bw_device *dev)
 		cuda.primary_release(dev->index);
 }
 
-static int vmm_alloc(struct bw_device *dev, struct allocation *a)
-{
-	struct bw_cu_prop prop = {
-		.type = BW_CU_ALLOCATION_PINNED,
-		.location_type = BW_CU_LOCATION_DEVICE,
-		.location_id = dev->index,
-	};
-	struct bw_cu_access access = { BW_CU_LOCATION_DEVICE, dev->index, BW_CU_ACCESS_READWRITE };
-	size_t step = 0;
-	int value = 0, error;
-
-	if (!cuda.device_attr(&value, BW_CU_DEV_POSIX_HANDLES, dev->index) && value)
-		prop.handle_types = BW_CU_HANDLE_POSIX_FD;
-	if (!cuda.device_attr(&value, BW_CU_DEV_RDMA_WITH_VMM, dev->index) && value)
-		prop.rdma_capable = 1;
-	error = CALL(vmm_granularity(&step, &prop, 0));
-	if (error || !step)
-		return bw_cuda_err(error, "cuMemGetAllocationGranularity");
-	if (a->bytes > SIZE_MAX - step)
-		return bw_err(ENOMEM, "allocate %zu bytes: more than there can be", a->bytes);
-	a->bytes = (a->bytes + step - 1) / step * step;
-	error = CALL(vmm_create(&a->handle, a->bytes, &prop, 0));
-	if (error)
-		return bw_cuda_err(error, "cuMemCreate");
-	error = CALL(va_reserve(&a->addr, a->bytes, 0, 0, 0));
-	if (error) {
-		cuda.vmm_release(a->handle);
-		return bw_cuda_err(error, "cuMemAddressReserve");
-	}
-	error = CALL(vmm_map(a->addr, a->bytes, 0, a->handle, 0));
-	if (!error) {
-		error = CALL(vmm_access(a->addr, a->bytes, &access, 1));
-		if (!error)
-			return 0;
-		cuda.vmm_unmap(a->addr, a->bytes);
-	}
-	cuda.va_free(a->addr, a->bytes);
-	cuda.vmm_release(a->handle);
-	return bw_cuda_err(error, "cuMemMap");
-}
-
-static struct allocation *take_allocation(uint64_t addr)
-{
-	struct allocation *a = NULL;
-
-	pthread_mutex_lock(&lock);
-	for (struct allocation **at = &allocations; *at; at = &(*at)->next)
-		if ((*at)->addr == addr) {
-			a = *at;
-			*at = a->next;
-			break;
-		}
-	pthread_mutex_unlock(&lock);
-	return a;
-}
-
-static void keep_allocation(struct allocation *a)
-{
-	pthread_mutex_lock(&lock);
-	a->next = allocations;
-	allocations = a;
-	pthread_mutex_unlock(&lock);
-}
-
-static int cuda_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr)
-{
-	struct allocation *a;
-	struct bw_cuda_scope scope;
-	int value = 0, error, ret;
-
-	if (!bytes)
-		return bw_err(EINVAL, "allocate 0 bytes of GPU %d", dev->index);
-	a = bw_alloc(sizeof(*a));
-	if (!a)
-		return bw_err(ENOMEM, "allocate %zu bytes of GPU %d: no host memory", bytes,
-			      dev->index);
-	ret = bw_cuda_enter(dev, NULL, &scope);
-	if (ret)
-		goto out;
-	a->bytes = bytes;
-	a->dev = dev;
-	if (cuda.vmm_create && !cuda.device_attr(&value, BW_CU_DEV_VMM, dev->index) && value) {
-		ret = vmm_alloc(dev, a);
-	} else {
-		error = CALL(mem_alloc(&a->addr, bytes));
-		ret = error ? bw_cuda_err(error, "cuMemAlloc") : 0;
-	}
-	bw_cuda_leave(&scope);
-	if (!ret) {
-		*addr = a->addr;
-		keep_allocation(a);
-		return 0;
-	}
-out:
-	free(a);
-	return bw_err_prefix(ret, "allocate %zu bytes of GPU %d", bytes, dev->index);
-}
-
-static int cuda_mem_free(uint64_t addr)
-{
-	struct allocation *a = take_allocation(addr);
-	struct bw_cuda_scope scope;
-	struct bw_sentence kept;
-	int error, ret;
-
-	if (!a)
-		return -ENOENT;
-	if (a->handle) { /* no context owns it */
-		error = cuda.vmm_unmap(a->addr, a->bytes);
-		if (!error) {
-			cuda.va_free(a->addr, a->bytes);
-			cuda.vmm_release(a->handle);
-		}
-	} else {
-		bw_err_keep(&kept);
-		ret = bw_cuda_enter(a->dev, NULL, &scope);
-		if (ret == -ENODEV) {
-			bw_err_put_back(&kept);
-			error = BW_CUDA_DEINITIALIZED; /* its memory went with the context */
-		} else if (ret) {
-			keep_allocation(a);
-			return ret;
-		} else {
-			error = cuda.mem_free(a->addr);
-			bw_cuda_leave(&scope);
-		}
-	}
-	if (error && !bw_cuda_gone(error)) {
-		keep_allocation(a);
-		return bw_cuda_err(error, "free GPU memory");
-	}
-	free(a);
-	return 0;
-}
-
-static int cuda_mem_info(struct bw_device *dev, uint64_t *total, uint64_t *free_bytes)
-{
-	struct bw_cuda_scope scope;
-	size_t t, f;
-	int error;
-
-	if (bw_cuda_enter(dev, NULL, &scope))
-		return -ENODATA;
-	error = CALL(mem_info(&f, &t));
-	bw_cuda_leave(&scope);
-	if (error)
-		return -ENODATA;
-	*total = t;
-	*free_bytes = f;
-	return 0;
-}
-
-/* ---- the copy engine ------------------------------------------------------------------------ */
-
-static int ce_copy(struct bw_device *dev, uint64_t addr, const void *src, void *dst, size_t bytes)
-{
-	struct bw_cuda_scope scope;
-	struct bw_segment seg;
-	void *stream;
-	int error, ret;
-
-	/* memory of a context that is not the primary one is copied in its own context */
-	ret = bw_cuda_enter(dev, !cuda_resolve(addr, &seg) ? seg.owner : NULL, &scope);
-	if (ret)
-		return ret;
-	error = CALL(stream_create(&stream, BW_CU_STREAM_NON_BLOCKING));
-	if (!error) {
-		error = src ? CALL(copy_to(addr, src, bytes, stream)) :
-			      CALL(copy_from(dst, addr, bytes, stream));
-		if (!error)
-			error = CALL(stream_sync(stream));
-		cuda.stream_destroy(stream);
-	}
-	bw_cuda_leave(&scope);
-	return error ? bw_cuda_err(error, "copy by the copy engine") : 0;
-}
-
-static int cuda_copy_to(struct bw_device *dev, uint64_t addr, const void *src, size_t bytes)
-{
-	return bytes ? ce_copy(dev, addr, src, NULL, bytes) : 0;
-}
-
-static int cuda_copy_from(struct bw_device *dev, void *dst, uint64_t addr, size_t bytes)
-{
-	return bytes ? ce_copy(dev, addr, NULL, dst, bytes) : 0;
-}
-
-static int cuda_scratch_alloc(struct bw_device *dev, void *owner, size_t bytes, uint64_t *addr)
-{
-	struct bw_cuda_scope scope;
-	int error, ret = bw_cuda_enter(dev, owner, &scope);
-
-	if (ret)
-		return ret;
-	error = CALL(mem_alloc(addr, bytes));
-	bw_cuda_leave(&scope);
-	return error ? bw_cuda_err(error, "cuMemAlloc") : 0;
-}
-
-static void cuda_scratch_free(struct bw_device *dev, void *owner, uint64_t addr)
-{
-	struct bw_cuda_scope scope;
-
-	/* twice, so that one call that failed does not lose the memory */
-	if (bw_cuda_enter(dev, owner, &scope) && bw_cuda_enter(dev, owner, &scope))
-		return;
-	cuda.mem_free(addr);
-	bw_cuda_leave(&scope);
-}
-
 const struct bw_device_ops bw_cuda_ops = {
 	.name = "cuda",
 	.kind = BW_DEVICE_CUDA,
 	.enumerate = cuda_enumerate,
 	.maybe = cuda_maybe,
-	.resolve = cuda_resolve,
-	.identity = cuda_identity,
+	.resolve = bw_cuda_resolve,
+	.identity = bw_cuda_identity,
 	.activate = cuda_activate,
 	.deactivate = cuda_deactivate,
-	.mem_alloc = cuda_mem_alloc,
-	.mem_free = cuda_mem_free,
-	.mem_info = cuda_mem_info,
-	.ce_copy_to = cuda_copy_to,
-	.ce_copy_from = cuda_copy_from,
-	.scratch_alloc = cuda_scratch_alloc,
-	.scratch_free = cuda_scratch_free,
+	.mem_alloc = bw_cuda_mem_alloc,
+	.mem_free = bw_cuda_mem_free,
+	.mem_info = bw_cuda_mem_info,
+	.ce_copy_to = bw_cuda_copy_to,
+	.ce_copy_from = bw_cuda_copy_from,
+	.scratch_alloc = bw_cuda_scratch_alloc,
+	.scratch_free = bw_cuda_scratch_free,
 	.driver = cuda_driver,
+	.host_alloc = bw_cuda_host_alloc,
+	.host_free = bw_cuda_host_free,
+	.host_register = bw_cuda_host_register,
+	.host_unregister = bw_cuda_host_unregister,
+	.stream_create = bw_cuda_stream_create,
+	.stream_destroy = bw_cuda_stream_destroy,
+	.context_id = bw_cuda_id_of_context,
+	.stream_query = bw_cuda_stream_query,
+	.stream_sync = bw_cuda_stream_sync,
+	.stream_capturing = bw_cuda_stream_capturing,
+	.stream_copy_to = bw_cuda_stream_copy_to,
+	.stream_copy_from = bw_cuda_stream_copy_from,
+	.stream_write = bw_cuda_stream_write,
+	.stream_copy_tell = bw_cuda_stream_copy_tell,
+	.stream_wait = bw_cuda_stream_wait,
+	.stream_call = bw_cuda_stream_call,
+	.kernel_load = bw_cuda_kernel_load,
+	.kernel_launch = bw_cuda_kernel_launch,
+	.alive = bw_cuda_alive,
 };

@@ -33,6 +33,7 @@ enum bw_mem_kind { /* as enum barway_mem_kind */
 };
 
 struct bw_device_ops;
+struct bw_kernel;
 
 struct bw_device {
 	const struct bw_device_ops *ops;
@@ -52,6 +53,8 @@ struct bw_segment {
 	enum bw_mem_kind kind;
 	struct bw_device *dev;    /* NULL for host memory */
 	uint64_t base, bytes;     /* of the whole allocation */
+	uint64_t device_base;     /* pinned memory asked about by its CPU address: the device
+				   * address of @base; 0: the same */
 	uint64_t map_base, map_bytes; /* of the driver's own mapping that it lies in; 0: not said */
 	uint64_t id;              /* identity; never reused in this process */
 	bool posix_handle;        /* VMM: was created with a POSIX file descriptor handle type */
@@ -104,6 +107,87 @@ struct bw_device_ops {
 	void (*scratch_free)(struct bw_device *dev, void *owner, uint64_t addr);
 
 	const char *(*driver)(void); /* "580.159.04, open kernel modules", "" unknown */
+
+	/*
+	 * Host memory that the device can reach. host_alloc: pinned, page-aligned, cached, near the
+	 * device; host_register: whole pages around the caller's range. *@addr is the device
+	 * address of @host. The other two: -ENOENT for what this kind did not give out or
+	 * register. host_free may wait for running kernels of the process.
+	 */
+	int (*host_alloc)(struct bw_device *dev, size_t bytes, void **host, uint64_t *addr);
+	int (*host_free)(void *host);
+	int (*host_register)(struct bw_device *dev, void *host, size_t bytes, uint64_t *addr);
+	int (*host_unregister)(void *host);
+
+	/*
+	 * Streams. A stream is the kind's own: CUstream, struct bw_soft_stream *; so those of the
+	 * caller's serve as well as what stream_create gave out. @owner: the context, NULL: the
+	 * primary one. What is put on a stream returns at once (a copy of pageable memory may
+	 * block); all of it works in a thread without a context and in one that captures another
+	 * stream; on a stream that is being captured, what the driver can capture becomes part of
+	 * the graph and the rest is -ENOTSUP.
+	 */
+	int (*stream_create)(struct bw_device *dev, void *owner, void **stream);
+	/* its work is finished first */
+	void (*stream_destroy)(struct bw_device *dev, void *stream);
+	int (*stream_query)(struct bw_device *dev, void *stream); /* 0 done, -EBUSY, -EIO */
+	int (*stream_sync)(struct bw_device *dev, void *stream);  /* 0 or -EIO */
+	/* 1: @stream is being captured into a graph, 0: it is not */
+	int (*stream_capturing)(struct bw_device *dev, void *stream);
+	/* [addr, addr + bytes) in GPU memory, which has to stay until the work is done */
+	int (*stream_copy_to)(struct bw_device *dev, void *stream, uint64_t addr, const void *src,
+			      size_t bytes);
+	int (*stream_copy_from)(struct bw_device *dev, void *stream, void *dst, uint64_t addr,
+				size_t bytes);
+	/*
+	 * Stores @value, 8 bytes, at the device address @addr (GPU memory, or host memory that the
+	 * device can reach), after all earlier work of the stream has ARRIVED. stream_wait: later
+	 * work waits until the 8 bytes at @addr are >= @value, as unsigned; CUDA compares
+	 * cyclically (their difference, as a signed number, is >= 0), so the two have to be less
+	 * than 2^63 apart. -ENOTSUP where the device cannot.
+	 */
+	int (*stream_write)(struct bw_device *dev, void *stream, uint64_t addr, uint64_t value);
+	int (*stream_wait)(struct bw_device *dev, void *stream, uint64_t addr, uint64_t value);
+	/*
+	 * A copy and a stream_write behind it in one: on a stream of stream_create's, which nobody
+	 * captures. NULL where that is no better than the two.
+	 */
+	int (*stream_copy_tell)(struct bw_device *dev, void *stream, bool to_gpu, uint64_t addr,
+				void *host, size_t bytes, uint64_t word, uint64_t value);
+	/* Calls @fn in a thread of the device's after all earlier work; it must not call CUDA. */
+	int (*stream_call)(struct bw_device *dev, void *stream, void (*fn)(void *arg), void *arg);
+
+	/*
+	 * The identity of the context @owner (NULL: of what that means now). What was made in a
+	 * context is used again only under the same one: a context that was destroyed may be
+	 * followed by one at the same address, with streams at the same addresses. 0: there is
+	 * none, or it cannot be had (CUDA before 12.0): then nothing is kept.
+	 */
+	uint64_t (*context_id)(struct bw_device *dev, void *owner);
+
+	/*
+	 * Kernels of the library's own. kernel_load compiles or finds it, once per device and
+	 * context; a kernel that is resident meanwhile holds it up. Its one parameter is a struct
+	 * of @bytes, copied.
+	 */
+	int (*kernel_load)(struct bw_device *dev, void *owner, const struct bw_kernel *kernel,
+			   void **loaded);
+	int (*kernel_launch)(struct bw_device *dev, void *stream, void *loaded, unsigned blocks,
+			     unsigned threads, const void *param, size_t bytes);
+
+	/*
+	 * Does the device still work for this process? -EIO with the device's error where a kernel
+	 * failed (CUDA's sticky errors). Does not wait for work. About a microsecond.
+	 */
+	int (*alive)(struct bw_device *dev, void *owner);
+};
+
+/* A kernel of the library's own: as PTX for CUDA, as a C function for the soft GPU. */
+struct barway_soft_block;
+struct bw_kernel {
+	const char *name;  /* of the .entry in @ptx */
+	const char *ptx;   /* text; one module */
+	void (*soft)(struct barway_soft_block *block, void *arg);
 };
 
 /* The one list where kinds of device are registered; ends with NULL. */

@@ -18,10 +18,8 @@ static bool ready;
 
 static void forget(void)
 {
-	for (unsigned i = 0; i < count; i++) {
-		soft_stream_forget(cards[i].ce);
+	for (unsigned i = 0; i < count; i++)
 		soft_card_forget(&cards[i]);
-	}
 	soft_memory_forget();
 	ready = false;
 	count = 0;
@@ -198,6 +196,90 @@ static const char *soft_driver(void)
 	return "soft";
 }
 
+/* ---- streams ------------------------------------------------------------------------------- */
+
+static int soft_stream_create(struct bw_device *dev, void *owner, void **stream)
+{
+	struct bw_soft_stream *s;
+	int ret = soft_stream_open(dev, true, &s);
+
+	(void)owner;
+	if (!ret)
+		*stream = s;
+	return ret;
+}
+
+static void soft_stream_destroy(struct bw_device *dev, void *stream)
+{
+	(void)dev;
+	bw_soft_stream_destroy(stream);
+}
+
+static int soft_stream_query(struct bw_device *dev, void *stream)
+{
+	(void)dev;
+	return bw_soft_stream_query(stream);
+}
+
+static int soft_stream_sync(struct bw_device *dev, void *stream)
+{
+	(void)dev;
+	return bw_soft_stream_sync(stream);
+}
+
+/* There is one, for ever. */
+static uint64_t soft_context_id(struct bw_device *dev, void *owner)
+{
+	(void)dev;
+	(void)owner;
+	return 1;
+}
+
+static int soft_stream_capturing(struct bw_device *dev, void *stream)
+{
+	(void)dev;
+	(void)stream;
+	return 0;
+}
+
+static int soft_stream_copy_to(struct bw_device *dev, void *stream, uint64_t addr, const void *src,
+			       size_t bytes)
+{
+	return soft_copy(dev, stream, addr, NULL, src, bytes);
+}
+
+static int soft_stream_copy_from(struct bw_device *dev, void *stream, void *dst, uint64_t addr,
+				 size_t bytes)
+{
+	return soft_copy(dev, stream, addr, dst, NULL, bytes);
+}
+
+static int soft_kernel_load(struct bw_device *dev, void *owner, const struct bw_kernel *kernel,
+			    void **loaded)
+{
+	(void)owner;
+	if (!kernel->soft)
+		return bw_err(ENOTSUP, "load the kernel %s: there is none for soft GPU %d",
+			      kernel->name, dev->index);
+	*loaded = (void *)(uintptr_t)kernel;
+	return 0;
+}
+
+static int soft_kernel_launch(struct bw_device *dev, void *stream, void *loaded, unsigned blocks,
+			      unsigned threads, const void *param, size_t bytes)
+{
+	const struct bw_kernel *kernel = loaded;
+
+	(void)threads; /* a block is one thread */
+	return soft_launch(dev, stream, kernel->soft, blocks, param, bytes);
+}
+
+static int soft_alive(struct bw_device *dev, void *owner)
+{
+	(void)owner;
+	return soft_card_of(dev)->trapped ? soft_trap_err(soft_card_of(dev), "use the device") : 0;
+}
+
 const struct bw_device_ops bw_soft_ops = {
 	.name = "soft",
 	.kind = BW_DEVICE_SOFT,
@@ -215,4 +297,22 @@ const struct bw_device_ops bw_soft_ops = {
 	.scratch_alloc = soft_scratch_alloc,
 	.scratch_free = soft_scratch_free,
 	.driver = soft_driver,
+	.host_alloc = soft_host_alloc,
+	.host_free = soft_host_free,
+	.host_register = soft_host_register,
+	.host_unregister = soft_host_unregister,
+	.stream_create = soft_stream_create,
+	.stream_destroy = soft_stream_destroy,
+	.context_id = soft_context_id,
+	.stream_query = soft_stream_query,
+	.stream_sync = soft_stream_sync,
+	.stream_capturing = soft_stream_capturing,
+	.stream_copy_to = soft_stream_copy_to,
+	.stream_copy_from = soft_stream_copy_from,
+	.stream_write = soft_stream_write,
+	.stream_wait = soft_stream_wait,
+	.stream_call = soft_stream_call,
+	.kernel_load = soft_kernel_load,
+	.kernel_launch = soft_kernel_launch,
+	.alive = soft_alive,
 };

@@ -3,12 +3,18 @@
  * soft_int: what the parts of the soft GPU share.
  *
  *   soft.c         devices, fork, the table of functions
- *   soft_memory.c  device addresses: allocations, VMM, import, windows
- *   soft_stream.c  streams, kernels, the copy engine
+ *   soft_memory.c  device addresses: allocations, whose memory is this (soft_range.h)
+ *   soft_vmm.c     handles, reserved addresses, memory of other processes
+ *   soft_window.c  the aperture
+ *   soft_pinned.c  host memory that the device can reach
+ *   soft_stream.c  streams, the copy engine
+ *   soft_work.c    what is put on streams but kernels: copies, words, calls
+ *   soft_kernel.c  kernels, their blocks, failures
+ *   soft_held.c    stores of kernels that arrive shuffled
  *   soft_card.c    the file behind one soft GPU: pages, who uses them, the aperture
  *
  * Locks, outer first: soft_lock (this process's), the card's (in its file, all processes'). A
- * stream's own lock is never held together with them.
+ * stream's own lock, and that of a block's stores, is never held together with them.
  */
 #ifndef BW_DEVICE_SOFT_INT_H
 #define BW_DEVICE_SOFT_INT_H
@@ -18,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/handle.h"
 #include "device/soft.h"
 
 #define SOFT_MAX 16u   /* soft GPUs */
@@ -50,6 +57,9 @@ struct soft_header {
 	uint64_t held[SOFT_SLOTS]; /* aperture pages */
 };
 
+struct soft_stream;
+struct soft_team;
+
 struct soft_card {
 	struct bw_device dev;
 	bool open;
@@ -61,8 +71,82 @@ struct soft_card {
 	struct soft_page *pages;
 	uint32_t *row; /* this process's */
 	unsigned char *view; /* all of the memory, as the device sees it */
-	struct bw_soft_stream *ce;
+	struct soft_stream *ce;
+	unsigned streams;     /* the caller's; under soft_lock */
+	_Atomic unsigned kernels; /* that run */
+	_Atomic bool trapped; /* a kernel failed: nothing works until the last of @streams ends */
 };
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+#define SOFT_HELD 64 /* stores */
+
+/* Stores of one block that have not arrived yet. */
+struct soft_held {
+	pthread_mutex_t lock;
+	uint64_t random;
+	unsigned n, keep; /* how many there are, and may be */
+	struct soft_store {
+		uint64_t *at, value;
+		bool release;
+	} store[SOFT_HELD];
+};
+
+struct barway_soft_block {
+	struct soft_card *card;
+	unsigned index, count;
+	bool fenced;            /* it has called bw_soft_fence() */
+	struct soft_held *held; /* NULL: its stores arrive at once */
+};
+
+/* Work for a stream. */
+struct soft_op {
+	struct soft_op *next;
+	/* Does it, on the stream's thread. NULL, or why it failed: what follows "soft GPU 0: ". */
+	const char *(*run)(struct soft_stream *s, struct soft_op *op);
+	bool by_caller, done; /* it is the caller's, who waits for it: @why, then @done */
+	bool has_page;
+	uint32_t page;        /* of the block that it has a reference to */
+	const char *why;
+	union {
+		struct {
+			void *dst;
+			const void *src;
+			size_t bytes;
+		} copy;
+		struct {
+			uint64_t addr, id, value; /* id: of what was there when it was queued */
+		} word;
+		struct {
+			void (*fn)(void *arg);
+			void *arg;
+		} call;
+		struct {
+			bw_soft_kernel *fn;
+			unsigned blocks;
+			void *arg;
+			uint64_t shuffle; /* a seed; 0: its stores arrive at once */
+		} kernel;
+	};
+	_Alignas(max_align_t) unsigned char param[]; /* of a kernel */
+};
+
+struct soft_stream {
+	struct bw_slot slot;
+	struct soft_card *card;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t work, idle;
+	struct soft_op *head, **tail;
+	uint64_t queued, finished;
+	const char *error;      /* the first since the last synchronisation */
+	bool library;           /* not the caller's: the caller cannot end it to end a failure */
+	struct soft_team *team; /* the threads of its blocks; NULL before the first kernel */
+	_Atomic bool stop;      /* it is being destroyed */
+	bool drop;              /* and does not do the rest of its work */
+	bool broken;            /* for its thread: there is an error, nothing is announced */
+};
+_Static_assert(sizeof(struct soft_stream) <= BW_SLOT_BYTES, "struct soft_stream");
 
 /* soft_card.c. A failing open leaves nothing behind. */
 int soft_card_open(struct soft_card *c, int index);
@@ -106,15 +190,57 @@ void soft_memory_forget(void);
 /* The memory at [addr, addr + bytes) in one segment of @c: its block and where it is; -EFAULT. */
 int soft_memory_find(struct soft_card *c, uint64_t addr, size_t bytes, uint32_t *page,
 		     unsigned char **at);
+/* The same for a kernel, to which pinned host memory is memory too; NULL: no such. */
+void *soft_memory_reach(struct soft_card *c, uint64_t addr, size_t bytes);
+uint64_t soft_memory_id(uint64_t addr); /* of what is at a device address; 0: nothing */
 /* These take it. */
 int soft_resolve(uint64_t addr, struct bw_segment *seg);
 uint64_t soft_identity(uint64_t addr);
 int soft_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr);
 int soft_mem_free(uint64_t addr);
 
-/* soft_stream.c: blocking, on the card's own stream. Take soft_lock. */
+/*
+ * soft_stream.c. The stream behind a handle, of the device @dev (NULL: of any), or NULL with the
+ * error in *ret.
+ */
+struct soft_stream *soft_stream_get(struct bw_device *dev, struct bw_soft_stream *handle,
+				    const char *what, int *ret);
+/* @library: for the library's own use. */
+int soft_stream_open(struct bw_device *dev, bool library, struct bw_soft_stream **out);
+void soft_stream_put_on(struct soft_stream *s, struct soft_op *op);
+int soft_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg); /* errno value */
+/* Blocking, on the card's own stream. */
 int soft_ce_copy_to(struct bw_device *dev, uint64_t addr, const void *src, size_t bytes);
 int soft_ce_copy_from(struct bw_device *dev, void *dst, uint64_t addr, size_t bytes);
-void soft_stream_forget(struct bw_soft_stream *stream);
+
+/* soft_work.c. Under soft_lock: fills in a copy; @dst or @src is NULL: that side is at @addr. */
+int soft_copy_prepare(struct soft_card *c, struct soft_op *op, uint64_t addr, void *dst,
+		      const void *src, size_t bytes);
+extern const char soft_copy_failed[];
+int soft_copy(struct bw_device *dev, struct bw_soft_stream *stream, uint64_t addr, void *dst,
+	      const void *src, size_t bytes);
+int soft_stream_write(struct bw_device *dev, void *stream, uint64_t addr, uint64_t value);
+int soft_stream_wait(struct bw_device *dev, void *stream, uint64_t addr, uint64_t value);
+int soft_stream_call(struct bw_device *dev, void *stream, void (*fn)(void *arg), void *arg);
+
+/* soft_kernel.c */
+int soft_launch(struct bw_device *dev, struct bw_soft_stream *stream, bw_soft_kernel *kernel,
+		unsigned blocks, const void *arg, size_t bytes);
+void soft_team_end(struct soft_stream *s); /* no kernel runs */
+/* Until no kernel runs that may have been using what was just taken away. */
+void soft_kernels_end(struct soft_card *c);
+extern const char soft_trapped[];
+int soft_trap_err(const struct soft_card *c, const char *what);
+
+/* soft_held.c */
+void soft_held_begin(struct soft_held *h, uint64_t seed); /* the lock is there already */
+void soft_held_store(struct soft_held *h, uint64_t *at, uint64_t value, bool release);
+void soft_held_arrive(struct soft_held *h, bool all); /* some, or all */
+
+/* soft_pinned.c */
+int soft_host_alloc(struct bw_device *dev, size_t bytes, void **host, uint64_t *addr);
+int soft_host_free(void *host);
+int soft_host_register(struct bw_device *dev, void *host, size_t bytes, uint64_t *addr);
+int soft_host_unregister(void *host);
 
 #endif

@@ -11,60 +11,21 @@
 #include <sys/mman.h>
 
 #include "core/fault.h"
-#include "device/soft_int.h"
+#include "device/soft_range.h"
 
 #define SMALL (1u << 20) /* smaller ones share a block */
 #define STEPS (BW_SOFT_BLOCK / BW_SOFT_STEP)
-#define CPU_PAGE 4096u
 
 #define REGION (64ull << 30)
-
-struct soft_alloc {
-	uint64_t base, bytes, id;
-};
-
-enum range_kind {
-	RANGE_WHOLE,    /* bw_soft_malloc(), large */
-	RANGE_MEM,      /* soft_mem_alloc() */
-	RANGE_SHARED,   /* block of small allocations */
-	RANGE_RESERVED, /* nothing mapped */
-	RANGE_MAPPED,   /* a handle, inside a reserved one */
-	RANGE_IMPORTED,
-};
-
-struct soft_range {
-	struct soft_range *prev, *next;
-	enum range_kind kind;
-	struct soft_card *card;
-	uint32_t page;             /* first of the block */
-	uint64_t addr, bytes;      /* device addresses, whole pages */
-	struct soft_alloc one;     /* what is there, unless RANGE_SHARED */
-	struct soft_alloc **step;  /* RANGE_SHARED: STEPS of them */
-	unsigned used;             /* allocations in it; mapped handles in it */
-	struct soft_range *parent; /* RANGE_MAPPED: the reserved one */
-};
-
-struct bw_soft_handle {
-	unsigned epoch;
-	struct soft_card *card;
-	uint32_t page, pages;
-};
-
-struct bw_soft_window {
-	unsigned epoch;
-	struct soft_card *card;
-	uint32_t page;
-	uint64_t held; /* aperture pages */
-};
 
 static uint64_t region, region_pages;
 static struct soft_range **table; /* by page of the region: the innermost range */
 static struct soft_range *ranges;
 static uint64_t last_id; /* goes on in a forked child, so that no id is ever seen twice */
 
-static uint64_t round_up(uint64_t n, uint64_t to)
+uint64_t soft_next_id(void)
 {
-	return (n + to - 1) & ~(to - 1);
+	return ++last_id;
 }
 
 /* ---- the region ---------------------------------------------------------------------------- */
@@ -87,7 +48,7 @@ static int region_reserve(uint64_t memory)
 			      (unsigned long long)bytes, strerror(-ret));
 	(void)madvise(p, bytes, MADV_DONTDUMP);
 	start = (uint64_t)(uintptr_t)p;
-	region = round_up(start, BW_SOFT_PAGE);
+	region = soft_round_up(start, BW_SOFT_PAGE);
 	region_pages = (start + bytes - region) >> SOFT_SHIFT;
 	return 0;
 }
@@ -139,20 +100,21 @@ void soft_memory_forget(void)
 		next = r->next;
 		range_release(r);
 	}
+	soft_pinned_forget();
 	munmap(table, region_pages * sizeof(*table));
 	ranges = NULL;
 	table = NULL;
 	region = region_pages = 0;
 }
 
-static struct soft_range *range_at(uint64_t addr)
+struct soft_range *soft_range_at(uint64_t addr)
 {
 	uint64_t i = (addr - region) >> SOFT_SHIFT;
 
 	return table && addr >= region && i < region_pages ? table[i] : NULL;
 }
 
-static struct soft_alloc *alloc_at(struct soft_range *r, uint64_t addr)
+struct soft_alloc *soft_alloc_at(struct soft_range *r, uint64_t addr)
 {
 	struct soft_alloc *a;
 
@@ -187,15 +149,14 @@ static bool gap_find(uint64_t bytes, uint64_t *addr)
 	return false;
 }
 
-/* A range of its own addresses (unless @at gives them), not yet in the table. */
-static int range_new(enum range_kind kind, uint64_t bytes, uint64_t at, struct soft_range **out)
+int soft_range_new(enum range_kind kind, uint64_t bytes, uint64_t at, struct soft_range **out)
 {
 	struct soft_range *r = bw_alloc(sizeof(*r));
 
 	if (!r)
 		return bw_err(ENOMEM, "soft GPU: no host memory");
 	r->kind = kind;
-	r->bytes = round_up(bytes, BW_SOFT_PAGE);
+	r->bytes = soft_round_up(bytes, BW_SOFT_PAGE);
 	r->addr = at;
 	if (!at && (bytes > region_pages << SOFT_SHIFT || !gap_find(r->bytes, &r->addr))) {
 		free(r);
@@ -209,7 +170,7 @@ static int range_new(enum range_kind kind, uint64_t bytes, uint64_t at, struct s
 	return 0;
 }
 
-static void range_add(struct soft_range *r, struct soft_card *c, uint32_t page)
+void soft_range_add(struct soft_range *r, struct soft_card *c, uint32_t page)
 {
 	r->card = c;
 	r->page = page;
@@ -220,13 +181,13 @@ static void range_add(struct soft_range *r, struct soft_card *c, uint32_t page)
 	table_set(r, r);
 }
 
-static void range_delete(struct soft_range *r)
+void soft_range_delete(struct soft_range *r)
 {
 	table_set(r, r->parent);
 	*(r->prev ? &r->prev->next : &ranges) = r->next;
 	if (r->next)
 		r->next->prev = r->prev;
-	if (r->card)
+	if (r->card && r->kind != RANGE_PINNED)
 		soft_card_put(r->card, r->page);
 	range_release(r);
 }
@@ -239,7 +200,7 @@ static int range_alloc(struct soft_card *c, enum range_kind kind, uint64_t bytes
 {
 	struct soft_range *r;
 	uint32_t page;
-	int ret = range_new(kind, bytes, 0, &r);
+	int ret = soft_range_new(kind, bytes, 0, &r);
 
 	if (ret)
 		return ret;
@@ -248,7 +209,7 @@ static int range_alloc(struct soft_card *c, enum range_kind kind, uint64_t bytes
 		free(r);
 		return ret;
 	}
-	range_add(r, c, page);
+	soft_range_add(r, c, page);
 	*out = r;
 	return 0;
 }
@@ -287,7 +248,7 @@ static struct soft_range *steps_find(struct soft_card *c, unsigned want, unsigne
 
 static int alloc_small(struct soft_card *c, size_t bytes, uint64_t *addr)
 {
-	unsigned first = 0, want = (unsigned)(round_up(bytes, BW_SOFT_STEP) / BW_SOFT_STEP);
+	unsigned first = 0, want = (unsigned)(soft_round_up(bytes, BW_SOFT_STEP) / BW_SOFT_STEP);
 	struct soft_alloc *a = bw_alloc(sizeof(*a));
 	struct soft_range *r = steps_find(c, want, &first);
 	int ret = 0;
@@ -302,7 +263,7 @@ static int alloc_small(struct soft_card *c, size_t bytes, uint64_t *addr)
 	}
 	a->base = *addr = r->addr + (uint64_t)first * BW_SOFT_STEP;
 	a->bytes = bytes;
-	a->id = ++last_id;
+	a->id = soft_next_id();
 	for (unsigned i = 0; i < want; i++)
 		r->step[first + i] = a;
 	r->used++;
@@ -313,11 +274,11 @@ static void free_small(struct soft_range *r, struct soft_alloc *a)
 {
 	unsigned first = (unsigned)((a->base - r->addr) / BW_SOFT_STEP);
 
-	for (uint64_t i = 0; i < round_up(a->bytes, BW_SOFT_STEP) / BW_SOFT_STEP; i++)
+	for (uint64_t i = 0; i < soft_round_up(a->bytes, BW_SOFT_STEP) / BW_SOFT_STEP; i++)
 		r->step[first + i] = NULL;
 	free(a);
 	if (!--r->used)
-		range_delete(r);
+		soft_range_delete(r);
 }
 
 static int alloc_whole(struct soft_card *c, enum range_kind kind, size_t bytes, uint64_t *addr)
@@ -327,13 +288,14 @@ static int alloc_whole(struct soft_card *c, enum range_kind kind, size_t bytes, 
 
 	if (ret)
 		return ret;
-	r->one = (struct soft_alloc){ r->addr, kind == RANGE_MEM ? r->bytes : bytes, ++last_id };
+	r->one.base = r->addr;
+	r->one.bytes = kind == RANGE_MEM ? r->bytes : bytes;
+	r->one.id = soft_next_id();
 	*addr = r->addr;
 	return 0;
 }
 
-/* What every allocation has to ask first. */
-static int may_alloc(struct soft_card *c, size_t bytes)
+int soft_may_alloc(struct soft_card *c, size_t bytes)
 {
 	uint64_t pages, aperture;
 
@@ -362,7 +324,7 @@ static int do_alloc(struct bw_device *dev, bool mem, size_t bytes, uint64_t *add
 
 	if (ret)
 		return ret;
-	ret = may_alloc(c, bytes);
+	ret = soft_may_alloc(c, bytes);
 	if (!ret && !mem && bytes < SMALL)
 		ret = alloc_small(c, bytes, addr);
 	else if (!ret)
@@ -388,14 +350,14 @@ static int do_free(uint64_t addr, bool mem)
 	bool ours;
 
 	soft_take_lock();
-	r = range_at(addr);
-	a = alloc_at(r, addr);
+	r = soft_range_at(addr);
+	a = soft_alloc_at(r, addr);
 	ours = a && a->base == addr &&
 	       (mem ? r->kind == RANGE_MEM : r->kind == RANGE_WHOLE || r->kind == RANGE_SHARED);
 	if (ours && r->kind == RANGE_SHARED)
 		free_small(r, a);
 	else if (ours)
-		range_delete(r);
+		soft_range_delete(r);
 	soft_leave();
 	return ours ? 0
 		    : bw_err(ENOENT,
@@ -416,47 +378,77 @@ int soft_mem_free(uint64_t addr)
 
 /* ---- questions ----------------------------------------------------------------------------- */
 
-static enum bw_mem_kind mem_kind(const struct soft_range *r)
+enum bw_mem_kind soft_mem_kind(const struct soft_range *r)
 {
-	return r->kind == RANGE_MAPPED ? BW_MEM_VMM :
-	       r->kind == RANGE_IMPORTED ? BW_MEM_IMPORTED : BW_MEM_DEVICE;
+	switch (r->kind) {
+	case RANGE_MAPPED:
+		return BW_MEM_VMM;
+	case RANGE_IMPORTED:
+		return BW_MEM_IMPORTED;
+	case RANGE_PINNED:
+		return BW_MEM_PINNED;
+	default:
+		return BW_MEM_DEVICE;
+	}
 }
 
+/* Pinned memory has two addresses; a segment is in terms of the one that was asked for. */
 int soft_resolve(uint64_t addr, struct bw_segment *seg)
 {
 	struct soft_range *r;
 	struct soft_alloc *a;
 
 	soft_take_lock();
-	r = range_at(addr);
-	a = alloc_at(r, addr);
+	r = soft_range_at(addr);
+	a = soft_alloc_at(r, addr);
+	if (!a)
+		r = soft_pinned_at(addr);
 	if (a)
 		*seg = (struct bw_segment){
-			.kind = mem_kind(r), .dev = &r->card->dev, .base = a->base,
+			.kind = soft_mem_kind(r), .dev = &r->card->dev, .base = a->base,
 			.bytes = a->bytes, .id = a->id, .rdma_capable = true,
 		};
+	else if (r)
+		*seg = (struct bw_segment){
+			.kind = BW_MEM_PINNED, .dev = &r->card->dev, .base = (uintptr_t)r->host,
+			.bytes = r->one.bytes, .device_base = r->one.base, .id = r->one.id,
+			.rdma_capable = true,
+		};
 	soft_leave();
-	return a ? 0 : -ENOENT;
+	return r ? 0 : -ENOENT;
 }
 
 uint64_t soft_identity(uint64_t addr)
 {
-	struct soft_alloc *a;
 	uint64_t id;
 
 	soft_take_lock();
-	a = alloc_at(range_at(addr), addr);
-	id = a ? a->id : 0;
+	id = soft_memory_id(addr);
+	if (!id && soft_pinned_at(addr))
+		id = soft_pinned_at(addr)->one.id;
 	soft_leave();
 	return id;
 }
 
-static unsigned char *memory_at(struct soft_card *c, uint64_t addr, size_t bytes, uint32_t *page)
+uint64_t soft_memory_id(uint64_t addr)
 {
-	struct soft_range *r = range_at(addr);
-	struct soft_alloc *a = alloc_at(r, addr);
+	struct soft_alloc *a = soft_alloc_at(soft_range_at(addr), addr);
 
-	if (!a || r->card != c || bytes > a->bytes - (addr - a->base))
+	return a ? a->id : 0;
+}
+
+/* @pinned: host memory too, of any soft GPU's: each reaches it, as with CUDA. */
+static unsigned char *memory_at(struct soft_card *c, uint64_t addr, size_t bytes, bool pinned,
+				uint32_t *page)
+{
+	struct soft_range *r = soft_range_at(addr);
+	struct soft_alloc *a = soft_alloc_at(r, addr);
+
+	if (!a || bytes > a->bytes - (addr - a->base))
+		return NULL;
+	if (r->kind == RANGE_PINNED)
+		return pinned ? r->host + (addr - r->addr) : NULL;
+	if (r->card != c)
 		return NULL;
 	*page = r->page;
 	return soft_card_at(c, r->page) + (addr - r->addr);
@@ -465,352 +457,24 @@ static unsigned char *memory_at(struct soft_card *c, uint64_t addr, size_t bytes
 int soft_memory_find(struct soft_card *c, uint64_t addr, size_t bytes, uint32_t *page,
 		     unsigned char **at)
 {
-	*at = memory_at(c, addr, bytes, page);
+	*at = memory_at(c, addr, bytes, false, page);
 	return *at ? 0 : bw_err(EFAULT, "0x%llx, %zu bytes: not in one allocation of soft GPU %d",
 				(unsigned long long)addr, bytes, c->dev.index);
 }
 
-void *bw_soft_deref(struct bw_device *dev, uint64_t addr, size_t bytes)
+void *soft_memory_reach(struct soft_card *c, uint64_t addr, size_t bytes)
 {
-	unsigned char *at;
 	uint32_t page;
 
+	return memory_at(c, addr, bytes, true, &page);
+}
+
+void *bw_soft_view(struct bw_device *dev, uint64_t addr, size_t bytes)
+{
+	void *at;
+
 	soft_take_lock();
-	at = memory_at(soft_card_of(dev), addr, bytes, &page);
+	at = soft_memory_reach(soft_card_of(dev), addr, bytes);
 	soft_leave();
 	return at;
-}
-
-/* ---- VMM ----------------------------------------------------------------------------------- */
-
-static int whole_pages(const char *what, size_t bytes)
-{
-	if (bytes && !(bytes % BW_SOFT_PAGE))
-		return 0;
-	return bw_err(EINVAL, "%s on the soft GPU: %zu bytes: give a multiple of %u", what, bytes,
-		      BW_SOFT_PAGE);
-}
-
-int bw_soft_handle_create(struct bw_device *dev, size_t bytes, struct bw_soft_handle **out)
-{
-	struct soft_card *c = soft_card_of(dev);
-	struct bw_soft_handle *h;
-	int ret = whole_pages("create a handle", bytes);
-
-	if (ret || (ret = soft_enter(c)))
-		return ret;
-	h = bw_alloc(sizeof(*h));
-	ret = h ? may_alloc(c, bytes) : bw_err(ENOMEM, "soft GPU: no host memory");
-	if (!ret)
-		ret = soft_card_take(c, bytes >> SOFT_SHIFT, &h->page);
-	if (!ret) {
-		h->epoch = soft_epoch;
-		h->card = c;
-		h->pages = (uint32_t)(bytes >> SOFT_SHIFT);
-		*out = h;
-	} else {
-		free(h);
-	}
-	soft_leave();
-	return ret;
-}
-
-void bw_soft_handle_release(struct bw_soft_handle *handle)
-{
-	if (!handle)
-		return;
-	soft_take_lock();
-	if (handle->epoch == soft_epoch)
-		soft_card_put(handle->card, handle->page);
-	soft_leave();
-	free(handle);
-}
-
-int bw_soft_reserve(size_t bytes, uint64_t *addr)
-{
-	struct soft_range *r;
-	int ret = whole_pages("reserve", bytes);
-
-	if (ret || (ret = soft_enter(NULL)))
-		return ret;
-	ret = range_new(RANGE_RESERVED, bytes, 0, &r);
-	if (!ret) {
-		range_add(r, NULL, 0);
-		*addr = r->addr;
-	}
-	soft_leave();
-	return ret;
-}
-
-/* The reservation that @addr is in, mapped or not. */
-static struct soft_range *reserved_at(uint64_t addr)
-{
-	struct soft_range *r = range_at(addr);
-
-	if (r && r->kind == RANGE_MAPPED)
-		r = r->parent;
-	return r && r->kind == RANGE_RESERVED ? r : NULL;
-}
-
-int bw_soft_unreserve(uint64_t addr, size_t bytes)
-{
-	struct soft_range *r;
-	int ret = 0;
-
-	soft_take_lock();
-	r = reserved_at(addr);
-	if (!r || r->addr != addr || r->bytes != bytes)
-		ret = bw_err(ENOENT, "unreserve 0x%llx, %zu bytes: not a reserved range",
-			     (unsigned long long)addr, bytes);
-	else if (r->used)
-		ret = bw_err(EBUSY, "unreserve 0x%llx: %u handles are mapped in it: unmap them",
-			     (unsigned long long)addr, r->used);
-	else
-		range_delete(r);
-	soft_leave();
-	return ret;
-}
-
-/* Is [addr, addr + bytes) in @r, with nothing mapped there? */
-static bool unmapped(struct soft_range *r, uint64_t addr, uint64_t bytes)
-{
-	if (!r || bytes > r->bytes || addr - r->addr > r->bytes - bytes)
-		return false;
-	for (uint64_t at = addr; at < addr + bytes; at += BW_SOFT_PAGE)
-		if (range_at(at) != r)
-			return false;
-	return true;
-}
-
-int bw_soft_mem_map(uint64_t addr, struct bw_soft_handle *handle)
-{
-	uint64_t bytes = (uint64_t)handle->pages << SOFT_SHIFT;
-	struct soft_range *r, *parent;
-	int ret = soft_enter(NULL);
-
-	if (ret)
-		return ret;
-	parent = reserved_at(addr);
-	if (handle->epoch != soft_epoch)
-		ret = bw_err(ESTALE, "map a handle at 0x%llx: the handle is of the parent process",
-			     (unsigned long long)addr);
-	else if (addr % BW_SOFT_PAGE || !unmapped(parent, addr, bytes))
-		ret = bw_err(EINVAL,
-			     "map a handle at 0x%llx: %llu bytes from there are not reserved, not "
-			     "aligned to %u, or mapped: reserve or unmap first",
-			     (unsigned long long)addr, (unsigned long long)bytes, BW_SOFT_PAGE);
-	else
-		ret = range_new(RANGE_MAPPED, bytes, addr, &r);
-	if (!ret) {
-		soft_card_get(handle->card, handle->page);
-		r->parent = parent;
-		r->one = (struct soft_alloc){ addr, bytes, ++last_id };
-		parent->used++;
-		range_add(r, handle->card, handle->page);
-	}
-	soft_leave();
-	return ret;
-}
-
-int bw_soft_mem_unmap(uint64_t addr)
-{
-	struct soft_range *r;
-	bool ours;
-
-	soft_take_lock();
-	r = range_at(addr);
-	ours = r && r->kind == RANGE_MAPPED && r->addr == addr;
-	if (ours) {
-		r->parent->used--;
-		range_delete(r);
-	}
-	soft_leave();
-	return ours ? 0 : bw_err(ENOENT, "unmap 0x%llx: no handle is mapped there",
-				 (unsigned long long)addr);
-}
-
-/* ---- IPC ----------------------------------------------------------------------------------- */
-
-int bw_soft_ipc_export(uint64_t addr, struct bw_soft_ipc *ipc)
-{
-	struct soft_range *r;
-	struct soft_alloc *a;
-	int ret = 0;
-
-	soft_take_lock();
-	r = range_at(addr);
-	a = alloc_at(r, addr);
-	if (!a || a->base != addr)
-		ret = bw_err(ENOENT,
-			     "export 0x%llx: not the start of an allocation of the soft GPU",
-			     (unsigned long long)addr);
-	else if (r->kind == RANGE_MAPPED || r->kind == RANGE_IMPORTED)
-		ret = bw_err(ENOTSUP,
-			     "export 0x%llx: it is %s: only allocated memory can be exported",
-			     (unsigned long long)addr, bw_mem_kind_name(mem_kind(r)));
-	else
-		*ipc = (struct bw_soft_ipc){ {
-			r->card->hdr->token, r->page, soft_card_serial(r->card, r->page),
-			addr - r->addr, a->bytes,
-		} };
-	soft_leave();
-	return ret;
-}
-
-static int import(struct soft_card *c, const struct bw_soft_ipc *ipc, uint64_t *addr)
-{
-	uint64_t offset = ipc->word[3], bytes = ipc->word[4], span;
-	uint32_t page = (uint32_t)ipc->word[1];
-	struct soft_range *r;
-	int ret = c->hdr->token != ipc->word[0] || page != ipc->word[1] ? -ENOENT :
-		  soft_card_import(c, page, ipc->word[2]);
-
-	if (ret)
-		return bw_err(
-			ENOENT,
-			"import on soft GPU %d: the memory is freed, or of a soft GPU that is "
-			"not shared: give both processes the same parameter soft_shared",
-			c->dev.index);
-	span = (uint64_t)soft_card_pages(c, page) << SOFT_SHIFT;
-	ret = offset >= span || !bytes || bytes > span - offset ?
-		      bw_err(EINVAL, "import on soft GPU %d: not a handle", c->dev.index) :
-		      range_new(RANGE_IMPORTED, span, 0, &r);
-	if (ret) {
-		soft_card_put(c, page);
-		return ret;
-	}
-	r->one = (struct soft_alloc){ r->addr + offset, bytes, ++last_id };
-	range_add(r, c, page);
-	*addr = r->one.base;
-	return 0;
-}
-
-int bw_soft_ipc_import(struct bw_device *dev, const struct bw_soft_ipc *ipc, uint64_t *addr)
-{
-	struct soft_card *c = soft_card_of(dev);
-	int ret = soft_enter(c);
-
-	if (ret)
-		return ret;
-	ret = import(c, ipc, addr);
-	soft_leave();
-	return ret;
-}
-
-int bw_soft_ipc_close(uint64_t addr)
-{
-	struct soft_range *r;
-	bool ours;
-
-	soft_take_lock();
-	r = range_at(addr);
-	ours = r && r->kind == RANGE_IMPORTED && r->one.base == addr;
-	if (ours)
-		range_delete(r);
-	soft_leave();
-	return ours ? 0 : bw_err(ENOENT, "close 0x%llx: not imported, or closed before",
-				 (unsigned long long)addr);
-}
-
-/* ---- windows ------------------------------------------------------------------------------- */
-
-/* Does each CPU page of [addr, addr + bytes) hold bytes of a segment, all of one block? */
-static bool window_fits(struct soft_range *r, uint64_t addr, uint64_t bytes)
-{
-	if (!r || r->kind == RANGE_RESERVED || !bytes || addr % CPU_PAGE || bytes % CPU_PAGE ||
-	    bytes > r->addr + r->bytes - addr)
-		return false;
-	if (!r->step) /* the pages around the one segment */
-		return addr >= (r->one.base & ~(uint64_t)(CPU_PAGE - 1)) &&
-		       addr + bytes <= round_up(r->one.base + r->one.bytes, CPU_PAGE);
-	for (uint64_t page = addr; page < addr + bytes; page += CPU_PAGE) {
-		struct soft_alloc **s = r->step + (page - r->addr) / BW_SOFT_STEP;
-		unsigned i = 0;
-
-		while (i < CPU_PAGE / BW_SOFT_STEP && !s[i])
-			i++;
-		if (i == CPU_PAGE / BW_SOFT_STEP)
-			return false;
-	}
-	return true;
-}
-
-static int window_mmap(struct soft_card *c, uint64_t offset, size_t bytes, void *at)
-{
-	void *p;
-	int ret = bw_mmap(&p, at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, c->fd,
-			  (off_t)(c->control_bytes + offset));
-
-	if (!ret && madvise(at, bytes, MADV_DONTFORK))
-		ret = -errno;
-	if (!ret)
-		return 0;
-	/* whatever became of it: reserved addresses again */
-	(void)mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-		   -1, 0);
-	return bw_err(-ret, "map on soft GPU %d: cannot map %zu bytes at %p: %s", c->dev.index,
-		      bytes, at, strerror(-ret));
-}
-
-/* Makes @w, of which only the memory is there. */
-static int window_make(struct bw_soft_window *w, uint64_t addr, size_t bytes, void *at)
-{
-	struct soft_range *r = range_at(addr);
-	uint64_t offset;
-	int ret;
-
-	if (!window_fits(r, addr, bytes))
-		return bw_err(EFAULT,
-			      "map 0x%llx, %zu bytes: not whole CPU pages of one allocation of the "
-			      "soft GPU",
-			      (unsigned long long)addr, bytes);
-	offset = ((uint64_t)r->page << SOFT_SHIFT) + (addr - r->addr);
-	w->epoch = soft_epoch;
-	w->card = r->card;
-	w->page = r->page;
-	w->held = ((offset + bytes + BW_SOFT_PAGE - 1) >> SOFT_SHIFT) - (offset >> SOFT_SHIFT);
-	if (bw_fault_hit(BW_FAULT_APERTURE))
-		return bw_err(ENOMEM,
-			      "map on soft GPU %d: the BAR1 aperture is full (fault injected): "
-			      "unset the parameter fault",
-			      w->card->dev.index);
-	ret = soft_card_hold(w->card, w->held);
-	if (ret)
-		return ret;
-	ret = window_mmap(w->card, offset, bytes, at);
-	if (ret)
-		soft_card_unhold(w->card, w->held);
-	else
-		soft_card_get(w->card, w->page);
-	return ret;
-}
-
-int bw_soft_window_open(uint64_t addr, size_t bytes, void *at, struct bw_soft_window **out)
-{
-	struct bw_soft_window *w;
-	int ret = soft_enter(NULL);
-
-	if (ret)
-		return ret;
-	w = bw_alloc(sizeof(*w));
-	ret = w ? window_make(w, addr, bytes, at) : bw_err(ENOMEM, "soft GPU: no host memory");
-	if (ret)
-		free(w);
-	else
-		*out = w;
-	soft_leave();
-	return ret;
-}
-
-void bw_soft_window_close(struct bw_soft_window *window)
-{
-	if (!window)
-		return;
-	soft_take_lock();
-	if (window->epoch == soft_epoch) {
-		soft_card_unhold(window->card, window->held);
-		soft_card_put(window->card, window->page);
-	}
-	soft_leave();
-	free(window);
 }

@@ -323,6 +323,16 @@ static int map_by_best(struct bw_window *win, const struct bw_map_policy *policy
 	return bw_err(tried ? -ret : -refusal, "no provider takes it: %s", refused.text);
 }
 
+struct bw_mmio_choice bw_map_kernels(const struct bw_map_provider *provider,
+				     enum bw_caching caching)
+{
+	struct bw_mmio_choice choice = bw_mmio_choose(caching, bw_mmio_allowed());
+
+	if (provider->kernels)
+		provider->kernels(&choice);
+	return choice;
+}
+
 /* ---- windows --------------------------------------------------------------------------------- */
 
 static int reserve(struct bw_window *win)
@@ -369,7 +379,7 @@ int bw_window_new(uint64_t addr, size_t bytes, const struct bw_map_policy *polic
 		free_window(win);
 		return ret;
 	}
-	win->kernels = bw_mmio_choose(win->caching, bw_mmio_allowed());
+	win->kernels = bw_map_kernels(win->provider, win->caching);
 	bw_count(BW_C_DRIVER_MAPS, 1);
 	bw_log(BW_LOG_INFO, "map: 0x%llx + 0x%zx: %u piece(s), provider %s, route %s",
 	       (unsigned long long)win->addr, win->bytes, win->npieces, win->provider->name,

@@ -65,6 +65,9 @@ struct bw_map_provider {
 	/* Undoes it. The CPU range has been unmapped by the caller before. Never fails. */
 	void (*unmap)(struct bw_piece *piece);
 
+	/* Puts kernels of its own in the place of the best ones; NULL: they are fine. */
+	void (*kernels)(struct bw_mmio_choice *choice);
+
 	/* Sizes of the aperture, bytes; -ENODATA where they cannot be had. */
 	int (*bar1)(struct bw_device *dev, uint64_t *total, uint64_t *free);
 
@@ -102,18 +105,24 @@ struct bw_window {
 /* A mapping: what a handle stands for. The hot part comes first and fits a cache line. */
 struct bw_mapping {
 	struct bw_slot slot;
-	unsigned char *ptr;
-	size_t from, to; /* offsets between which copies may go: 0 and the size unless it was
-			  * clamped */
+	/* Copies go from @from to @from + @span: 0 and the size unless it was clamped. */
+	size_t from, span;
+	unsigned char *base; /* the byte at @from */
 	bw_store_fn *store;
 	bw_load_fn *load;
+	size_t cpu_to, cpu_from; /* copies up to these sizes are for one CPU thread; bytes; no
+				  * more than @span; the layer above sets them */
 	/* cold */
+	unsigned char *ptr;
 	size_t bytes;
 	struct bw_window *win;
 	uint64_t addr;
 	struct bw_context *ctx;
 	struct bw_mapping *prev, *next;
 	const char *store_name, *load_name;
+	uint32_t copy_method, copy_threads; /* the context's: for the layer above */
+	size_t cpu_alone_to, cpu_alone_from; /* as cpu_to and cpu_from, but that they hold only
+						* while no resident copier is there */
 	bool from_cache;
 };
 
@@ -153,6 +162,10 @@ int bw_map_configure(void);
 /* Lets go of everything; with @forget also of the self-tests' verdicts. -EBUSY: mappings are live
  * and @force is not set. */
 int bw_map_release(bool force, bool forget);
+
+/* The kernels for what @provider maps. */
+struct bw_mmio_choice bw_map_kernels(const struct bw_map_provider *provider,
+				     enum bw_caching caching);
 
 /* What to do instead of mapping memory of a kind that cannot be mapped. */
 const char *bw_instead_of(enum bw_mem_kind kind);

@@ -134,7 +134,7 @@ static int block_open(struct block *b)
 		return ret;
 	madvise(at, b->map_bytes, MADV_DONTFORK);
 	b->cpu = b->map + (b->addr - lo);
-	b->kernels = bw_mmio_choose(caching, bw_mmio_allowed());
+	b->kernels = bw_map_kernels(b->provider, caching);
 	return 0;
 }
 

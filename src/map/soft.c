@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "core/param.h"
 #include "map/providers.h"
+#include "mmio/kernels.h"
 
 static int soft_score(struct bw_device *dev, struct bw_reason *why)
 {
@@ -46,6 +48,12 @@ static void soft_unmap(struct bw_piece *piece)
 	piece->priv = NULL;
 }
 
+static void soft_kernels(struct bw_mmio_choice *choice)
+{
+	if (bw_param_size(BW_P_SOFT_SHUFFLE))
+		choice->store = &bw_mmio_shuffle;
+}
+
 static int soft_bar1(struct bw_device *dev, uint64_t *total, uint64_t *free)
 {
 	if (dev->ops != &bw_soft_ops)
@@ -66,6 +74,7 @@ const struct bw_map_provider bw_map_soft = {
 	.accepts = soft_accepts,
 	.map = soft_map,
 	.unmap = soft_unmap,
+	.kernels = soft_kernels,
 	.bar1 = soft_bar1,
 	.release = soft_release,
 };

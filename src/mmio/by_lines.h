@@ -58,7 +58,7 @@ static BW_TARGET void BW_FN(void *host, const void *mapped, size_t n)
 	unsigned char first[BW_BLOCK] __attribute__((aligned(64)));
 	unsigned char last[BW_BLOCK] __attribute__((aligned(64)));
 
-	if (bw_load_word(m, h, n) || !n)
+	if (n <= 8 && (bw_load_word(m, h, n) || !n)) /* larger ones pay one compare for it */
 		return;
 
 	head = from ? BW_BLOCK - from : 0;

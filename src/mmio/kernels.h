@@ -16,6 +16,7 @@
 #define BW_FOR_CACHED (1u << BW_CACHED)
 
 extern const struct bw_mmio_kernel bw_mmio_c;
+extern const struct bw_mmio_kernel bw_mmio_shuffle; /* for tests; not listed: map/soft.c */
 
 #if defined(__x86_64__)
 extern const struct bw_mmio_kernel bw_mmio_sse2;

@@ -251,7 +251,7 @@ static void engine_fails(void)
 	m = map(a, 100);
 	bw_fault_arm(BW_FAULT_COPY, 1);
 	FAILS(barway_copy_to_by(m, BARWAY_METHOD_CE, 0, &byte, 1), EIO,
-	      "copy engine of soft GPU 0");
+	      "soft GPU 0: the copy engine failed");
 	bw_fault_arm(BW_FAULT_COPY, 1);
 	FAILS(barway_copy_from_by(m, BARWAY_METHOD_CE, &byte, 0, 1), EIO, "barway_copy_from_by");
 	CHECK_EQ(byte, 'x');

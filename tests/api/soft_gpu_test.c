@@ -302,7 +302,7 @@ static uint64_t word_of(uint64_t turn, unsigned i)
 }
 
 /* Waits for each turn's flag, then reads all of the data, and answers. */
-static void listener(struct bw_device *d, void *arg)
+static void listener(struct barway_soft_block *d, void *arg)
 {
 	struct talk *t = arg;
 	const uint64_t *data = bw_soft_deref(d, t->data, WORDS * 8);
@@ -373,7 +373,7 @@ static void talks(enum how how)
 	t.answer = b + 8;
 	OK(barway_copy_to(flag, 0, (uint64_t[]){ 0, 0 }, 16));
 	OK(bw_soft_stream_create(soft(0), &s));
-	OK(bw_soft_launch(s, listener, &t));
+	OK(bw_soft_launch(s, listener, 1, &t, 0));
 	for (uint64_t turn = 1; turn <= t.turns; turn++) {
 		double start = seconds();
 
@@ -422,7 +422,7 @@ static void engine_before_flag(void)
 static atomic_bool stop;
 static atomic_uint watched;
 
-static void watcher(struct bw_device *d, void *arg)
+static void watcher(struct barway_soft_block *d, void *arg)
 {
 	struct talk *t = arg;
 	const uint64_t *p = bw_soft_deref(d, t->data, 8);
@@ -449,7 +449,7 @@ static void whole_words(void)
 	OK(barway_copy_to(m, 40, &v, 8));
 	OK(bw_soft_stream_create(soft(0), &s));
 	stop = false;
-	OK(bw_soft_launch(s, watcher, &t));
+	OK(bw_soft_launch(s, watcher, 1, &t, 0));
 	watched = 0;
 	for (unsigned i = 0; i < 200000 || watched < 1000; i++) {
 		v = ~v;
@@ -465,7 +465,7 @@ static void whole_words(void)
 }
 
 /* A kernel that starts after a copy RETURNED sees it, with any load. */
-static void reader(struct bw_device *d, void *arg)
+static void reader(struct barway_soft_block *d, void *arg)
 {
 	struct talk *t = arg;
 	const unsigned char *p = bw_soft_deref(d, t->data, 1000);
@@ -492,7 +492,7 @@ static void later_kernel(void)
 		OK(t.turns % 2 ? barway_copy_to(m, 0, image, 1000) :
 				 barway_copy_to_by(m, BARWAY_METHOD_CE, 0, image, 1000));
 		t.ready = false;
-		OK(bw_soft_launch(s, reader, &t));
+		OK(bw_soft_launch(s, reader, 1, &t, 0));
 		OK(bw_soft_stream_sync(s));
 		CHECK(t.ready && !t.wrong);
 	}
@@ -503,7 +503,7 @@ static void later_kernel(void)
 }
 
 /* The copy engine works beside a kernel that does not end: it never uses that stream. */
-static void waiter(struct bw_device *d, void *arg)
+static void waiter(struct barway_soft_block *d, void *arg)
 {
 	const uint64_t *flag = bw_soft_deref(d, *(uint64_t *)arg, 8);
 
@@ -522,7 +522,7 @@ static void beside_a_kernel(void)
 	m = map(a, GRANULE);
 	OK(barway_copy_to(m, 0, (uint64_t[]){ 0 }, 8));
 	OK(bw_soft_stream_create(soft(0), &s));
-	OK(bw_soft_launch(s, waiter, &a));
+	OK(bw_soft_launch(s, waiter, 1, &a, 0));
 	test_fill(image, 5000, 3);
 	OK(barway_copy_to_by(m, BARWAY_METHOD_CE, 100, image, 5000));
 	OK(barway_copy_from_by(m, BARWAY_METHOD_CE, back, 100, 5000));

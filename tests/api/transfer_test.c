@@ -97,7 +97,7 @@ static void bounds(void)
 
 static void unknown_method(void)
 {
-	static const uint32_t unknown[] = { 0, 3, 99, UINT32_MAX };
+	static const uint32_t unknown[] = { 5, 99, UINT32_MAX };
 	struct barway_mapping *m;
 	uint64_t a;
 

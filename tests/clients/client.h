@@ -444,6 +444,7 @@ static inline int run_case(const struct test_case *c)
 	unsetenv("GDRCOPY_ENABLE_LOGGING");
 	unsetenv("GDRCOPY_LOG_LEVEL");
 	unsetenv("GDRCOPY_USE_DMABUF_MMAP");
+	unsetenv("BARWAY_GDRAPI_METHOD");
 	alarm(600);
 	switch (setjmp(test_jump)) {
 	case 0:

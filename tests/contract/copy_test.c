@@ -1,110 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The contract of struct bw_copy_method, on every method that is listed and every device. */
-#include "copy/copy.h"
+#include "copy_test.h"
 
-#include <barway.h>
-#include <errno.h>
-
-#include "api/api.h"
 #include "device/soft.h"
-#include "test.h"
-
-#define BYTES (4u << 20)
-#define GUARD 96
-
-static const struct bw_copy_method *method;
-static struct barway_context *ctx;
-static struct bw_device *device;
-static struct barway_mapping *handle;
-static struct bw_mapping *m;
-
-static uint64_t alloc(size_t bytes)
-{
-	uint64_t addr;
-
-	if (device->ops->mem_alloc(device, bytes, &addr))
-		FAIL("%zu bytes: %s", bytes, bw_err_text());
-	return addr;
-}
-
-static void map(uint64_t addr, size_t bytes)
-{
-	if (barway_map(ctx, addr, bytes, NULL, &handle))
-		FAIL("%s", barway_errmsg());
-	m = bw_mapping_get(handle);
-	CHECK(m);
-}
-
-static void unmap(void)
-{
-	CHECK_EQ(barway_unmap(handle), 0);
-}
-
-/* Runs @fn with each method on the first two devices of each kind whose memory can be mapped. */
-static void each(void (*fn)(void))
-{
-	char reasons[400] = "";
-	bool any = false;
-
-	barway_close(ctx); /* what a failed case left */
-	for (unsigned k = 0; bw_device_kinds[k]; k++) {
-		struct barway_open_options o = { .size = sizeof(o) };
-		struct bw_device **list;
-		struct bw_reason why;
-		int n = bw_device_kinds[k]->enumerate(&list, &why);
-
-		o.devices = bw_device_kinds[k]->kind;
-		CHECK_EQ(barway_open(&o, &ctx), 0);
-		for (int d = 0; d < n && d < 2; d++) {
-			struct bw_segment seg;
-			uint64_t a;
-
-			device = list[d];
-			CHECK_EQ(device->ops->activate(device), 0);
-			a = alloc(4096);
-			CHECK_EQ(device->ops->resolve(a, &seg), 0);
-			if (!bw_mappable(&seg, &why)) {
-				snprintf(reasons, sizeof(reasons), "%s: %.300s", device->name,
-					 why.text);
-				CHECK_EQ(device->ops->mem_free(a), 0);
-				continue;
-			}
-			CHECK_EQ(device->ops->mem_free(a), 0);
-			any = true;
-			for (unsigned i = 0; bw_copy_methods[i]; i++) {
-				method = bw_copy_methods[i];
-				fn();
-			}
-			device->ops->deactivate(device);
-		}
-		CHECK_EQ(barway_close(ctx), 0);
-		ctx = NULL;
-	}
-	if (!any)
-		SKIP("%s", reasons);
-}
-
-/* The memory, segment by segment, by the copy engine. */
-static void gpu(bool write, uint64_t addr, unsigned char *host, size_t bytes)
-{
-	while (bytes) {
-		struct bw_segment seg;
-		size_t n;
-		int ret;
-
-		CHECK_EQ(device->ops->resolve(addr, &seg), 0);
-		n = seg.base + seg.bytes - addr < bytes ? seg.base + seg.bytes - addr : bytes;
-		ret = write ? device->ops->ce_copy_to(seg.dev, addr, host, n) :
-			      device->ops->ce_copy_from(seg.dev, host, addr, n);
-		if (ret)
-			FAIL("%s", bw_err_text());
-		addr += n;
-		host += n;
-		bytes -= n;
-	}
-}
-
-static unsigned char image[BYTES], back[BYTES], host[BYTES + 2 * GUARD];
 
 /* One copy each way at @at; @image is what the @bytes of memory at @addr hold. */
 static void one(uint64_t addr, size_t bytes, size_t at, size_t n, unsigned skew)
@@ -114,7 +12,7 @@ static void one(uint64_t addr, size_t bytes, size_t at, size_t n, unsigned skew)
 
 	test_fill(host + skew, n, at * 31 + n);
 	memcpy(image + at, host + skew, n);
-	CHECK_EQ(method->to(m, at, n || at % 2 ? host + skew : NULL, n), 0);
+	CHECK_EQ(to_by(method, at, n || at % 2 ? host + skew : NULL, n), 0);
 	bw_copy_flush(m);
 	gpu(false, addr + from, back + from, to - from);
 	if (memcmp(back + from, image + from, to - from))
@@ -123,7 +21,7 @@ static void one(uint64_t addr, size_t bytes, size_t at, size_t n, unsigned skew)
 	test_fill(image + at, n, at * 37 + n);
 	gpu(true, addr + at, image + at, n);
 	memset(host, 0xee, n + 2 * GUARD);
-	CHECK_EQ(method->from(m, host + GUARD + skew % 64, at, n), 0);
+	CHECK_EQ(from_by(method, host + GUARD + skew % 64, at, n), 0);
 	if (memcmp(host + GUARD + skew % 64, image + at, n))
 		FAIL("%s: from: %zu bytes at %zu, host at +%u", method->name, n, at, skew);
 	for (size_t i = 0; i < GUARD - 64; i++)
@@ -140,7 +38,8 @@ static void describes(void)
 	map(a, 4096);
 	CHECK(*method->name && method->id);
 	CHECK(bw_copy_method(method->id) == method);
-	CHECK(method->score(m, &why) >= 0 || *why.text);
+	CHECK(method->score(&(struct bw_copy){ .map = m, .host = host, .bytes = 64,
+					       .direction = BW_TO_GPU }, &why) >= 0 || *why.text);
 	CHECK(*why.text);
 	unmap();
 	CHECK_EQ(device->ops->mem_free(a), 0);
@@ -241,7 +140,9 @@ static void soft_handles(void)
 
 	CHECK_EQ(bw_soft_reserve(N * EACH, &a), 0);
 	for (unsigned i = 0; i < N; i++) {
-		struct bw_device *d = bw_soft_device((int)i % 2);
+		/* a resident copier reaches its own device's memory */
+		struct bw_device *d = method->id == BW_METHOD_RESIDENT ? device :
+				      bw_soft_device((int)i % 2);
 
 		CHECK_EQ(bw_soft_handle_create(d, EACH, &h), 0);
 		CHECK_EQ(bw_soft_mem_map(a + i * EACH, h), 0);
@@ -287,18 +188,19 @@ static void after_stores(void)
 	map(a, 4096);
 	for (unsigned i = 0; i < 200; i++) {
 		volatile uint64_t *p = (volatile uint64_t *)m->ptr;
-		uint64_t value[8], seen[8];
+		uint64_t value[8];
 
 		for (unsigned k = 0; k < 8; k++)
 			p[k] = value[k] = i * 1000 + k;
-		CHECK_EQ(method->from(m, seen, 0, sizeof(seen)), 0);
-		CHECK(!memcmp(seen, value, sizeof(seen)));
+		memcpy(host, value, sizeof(value));
+		CHECK_EQ(from_by(method, back, 0, sizeof(value)), 0);
+		CHECK(!memcmp(back, value, sizeof(value)));
 		for (unsigned k = 0; k < 8; k++)
 			p[k] = 1;
-		CHECK_EQ(method->to(m, 0, value, sizeof(value)), 0);
+		CHECK_EQ(to_by(method, 0, host, sizeof(value)), 0);
 		bw_copy_flush(m);
-		gpu(false, a, (unsigned char *)seen, sizeof(seen));
-		CHECK(!memcmp(seen, value, sizeof(seen)));
+		gpu(false, a, back, sizeof(value));
+		CHECK(!memcmp(back, value, sizeof(value)));
 		for (unsigned k = 0; k < 8; k++)
 			CHECK_EQ(p[k], value[k]);
 	}
@@ -316,14 +218,20 @@ static void with_others(void)
 {
 	uint64_t a = alloc(65536);
 
+	if (!only_pinned)
+		pin();
 	map(a, 65536);
 	for (unsigned i = 0; bw_copy_methods[i]; i++) {
+		if (!can(bw_copy_methods[i], true))
+			continue;
 		test_fill(host, 5000, i + 90);
-		CHECK_EQ(method->to(m, 123, host, 5000), 0);
-		CHECK_EQ(bw_copy_methods[i]->from(m, back, 123, 5000), 0);
+		CHECK_EQ(to_by(method, 123, host, 5000), 0);
+		CHECK_EQ(from_by(bw_copy_methods[i], back, 123, 5000), 0);
 		CHECK(!memcmp(back, host, 5000));
 	}
 	unmap();
+	if (!only_pinned)
+		unpin();
 	CHECK_EQ(device->ops->mem_free(a), 0);
 }
 
@@ -345,9 +253,5 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 
-	barway_param_set("soft_devices", "2");
-	barway_param_set("soft_memory", "64M");
-	barway_param_set("soft_bar1", "32M");
-	barway_param_set("log", "none");
-	return test_main(argc, argv, cases);
+	return copy_main(argc, argv, cases);
 }

@@ -1,57 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The contract of struct bw_device_ops, on every kind of device that is listed and is there. */
-#include "device/device.h"
-
-#include <errno.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
-#include "core/param.h"
-#include "test.h"
-
-static const struct bw_device_ops *ops; /* the kind that is tested, */
-static struct bw_device **list;         /* and its devices */
-static int count;
-
-/* Runs @fn on each kind that has a device; skipped where there is none at all. */
-static void each_kind(void (*fn)(struct bw_device *dev))
-{
-	char reasons[512] = "";
-	struct bw_reason why;
-	size_t n = 0;
-	bool any = false;
-
-	for (unsigned i = 0; bw_device_kinds[i]; i++) {
-		ops = bw_device_kinds[i];
-		why.text[0] = 0;
-		count = ops->enumerate(&list, &why);
-		if (count <= 0) {
-			n += (size_t)snprintf(reasons + n, sizeof(reasons) - n, "%s%s: %.200s",
-					      n ? "; " : "", ops->name, why.text);
-			CHECK(*why.text);
-			continue;
-		}
-		any = true;
-		for (int k = 0; k < count && k < 2; k++) {
-			CHECK_EQ(ops->activate(list[k]), 0);
-			fn(list[k]);
-			ops->deactivate(list[k]);
-		}
-	}
-	if (!any)
-		SKIP("%s", reasons);
-}
-
-static uint64_t mem_alloc(struct bw_device *dev, size_t bytes)
-{
-	uint64_t addr = 0;
-	int ret = ops->mem_alloc(dev, bytes, &addr);
-
-	if (ret)
-		FAIL("%s: %zu bytes: %s", ops->name, bytes, bw_err_text());
-	CHECK(addr && !(addr % 4096));
-	return addr;
-}
+#include "contract/device_kinds.h"
 
 /* ---- what a device says of itself ---------------------------------------------------------- */
 
@@ -379,9 +330,5 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 
-	bw_param_set("soft_devices", "2");
-	bw_param_set("soft_memory", "64M");
-	if (bw_param_load())
-		return 1;
-	return test_main(argc, argv, cases);
+	return device_main(argc, argv, cases);
 }

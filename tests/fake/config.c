@@ -48,6 +48,11 @@ static const struct key config_keys[] = {
 	CONFIG(coherent, 0, 1, 0),
 	CONFIG(admin, -1, 1, -1),
 	CONFIG(lost, 0, 1, 0),
+	CONFIG(memops, 0, 1, 1),
+	CONFIG(host_alias, 0, 1, 0),
+	CONFIG(host_skew, 0, 1, 0),
+	CONFIG(jit, 0, 999, 0),
+	CONFIG(cuinit, -2, 999, 0),
 	{ 0 }
 };
 
@@ -57,6 +62,7 @@ static const struct key counter_keys[] = {
 	COUNT(total_unmaps), COUNT(total_frees), COUNT(order_violations),
 	COUNT(invalid_parent_dups), COUNT(wrong_gpu_dups), COUNT(foreign_calls), COUNT(shares_all),
 	COUNT(null_stream_uses), COUNT(contexts_created), COUNT(graphs_dropped),
+	COUNT(stale_uses), COUNT(streams_created),
 	{ 0 }
 };
 
@@ -173,7 +179,7 @@ static int set_text(struct rm *rm, const char *key, const char *value)
 		return -1;
 	}
 	if (!strcmp(key, "dev_mode")) {
-		c->eacces = !strcmp(value, "eacces");
+		c->eacces = !strcmp(value, "eacces") ? EACCES : !strcmp(value, "eperm") ? EPERM : 0;
 		return c->eacces || !strcmp(value, "ok") ? 0 : -1;
 	}
 	return 1;

@@ -109,6 +109,7 @@ static void reset(void)
 		return;
 	pthread_mutex_lock(&cuda.lock);
 	stream_reset();
+	module_reset();
 	mem_reset();
 	for (int i = 0; i < cuda.ndevices; i++)
 		close(cuda.device[i].fd);
@@ -243,7 +244,13 @@ FAKE_API int cuInit(unsigned flags)
 			find_fakenv();
 			fakenv.on_reset(reset);
 		}
-		rc = init();
+		rc = (int)fakenv.get("cuinit");
+		if (rc == -2)
+			abort();
+		while (rc < 0)
+			pause();
+		if (!rc)
+			rc = init();
 		if (!rc)
 			__atomic_store_n(&cuda.pid, getpid(), __ATOMIC_RELAXED);
 	}
@@ -261,6 +268,13 @@ static struct ctx *current_locked(void)
 }
 
 int enter(struct ctx **current)
+{
+	int rc = enter_broken(current);
+
+	return !rc && current && (*current)->error ? leave((*current)->error) : rc;
+}
+
+int enter_broken(struct ctx **current)
 {
 	/* before the lock: a forked child may find it taken by a thread that it does not have */
 	if (__atomic_load_n(&cuda.pid, __ATOMIC_RELAXED) != getpid())
@@ -337,11 +351,22 @@ static const struct {
 	{ CUF_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error" },
 	{ CUF_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected" },
 	{ CUF_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal" },
+	{ CUF_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid" },
 	{ CUF_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
+	{ CUF_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed" },
 	{ CUF_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed" },
 	{ CUF_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed" },
 	{ CUF_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle" },
 	{ CUF_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "illegal state" },
+	{ CUF_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
+	{ CUF_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready" },
+	{ CUF_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+	  "an illegal memory access was encountered" },
+	{ CUF_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+	  "part or all of the requested memory range is already mapped" },
+	{ CUF_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+	  "pointer does not correspond to a registered memory region" },
+	{ CUF_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure" },
 	{ CUF_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted" },
 	{ CUF_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported" },
 	{ CUF_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
@@ -480,25 +505,42 @@ FAKE_API int cuDeviceGetAttribute(int *value, int attribute, int dev)
 
 /* ---- contexts ---- */
 
+/* Where one was that is destroyed, if there is such a place: addresses come again. */
 static struct ctx *new_context(int dev, bool primary)
 {
-	struct ctx *ctx = calloc(1, sizeof(*ctx));
+	struct ctx *ctx = cuda.contexts;
 
-	if (!ctx)
-		abort();
+	while (ctx && (primary || ctx->primary || ctx->alive))
+		ctx = ctx->next;
+	if (!ctx) {
+		ctx = calloc(1, sizeof(*ctx));
+		if (!ctx)
+			abort();
+		ctx->next = cuda.contexts;
+		cuda.contexts = ctx;
+	}
 	ctx->dev = dev;
 	ctx->primary = primary;
-	ctx->next = cuda.contexts;
-	cuda.contexts = ctx;
+	ctx->error = 0;
+	ctx->id = ++cuda.next_context;
 	return ctx;
 }
 
-static bool context_ok(const void *p)
+struct ctx *context_of(const void *p)
 {
 	for (struct ctx *ctx = cuda.contexts; ctx; ctx = ctx->next)
 		if (ctx == p)
-			return ctx->alive;
-	return false;
+			return ctx->alive ? ctx : NULL;
+	return NULL;
+}
+
+/* Waits for what runs in it. */
+static void end_context(struct ctx *ctx)
+{
+	ctx->alive = false; /* stays in the list: other threads may have it on their stacks */
+	stream_drop_context(ctx);
+	module_drop_context(ctx);
+	mem_drop_context(ctx);
 }
 
 FAKE_API int cuDevicePrimaryCtxRetain(void **out, int dev)
@@ -511,6 +553,8 @@ FAKE_API int cuDevicePrimaryCtxRetain(void **out, int dev)
 		d->primary = new_context(dev, true);
 	if (!d->primary->refs++) {
 		d->primary->alive = true;
+		d->primary->error = 0;
+		d->primary->id = ++cuda.next_context;
 		fakenv.count("contexts_created", 1);
 	}
 	*out = d->primary;
@@ -525,10 +569,8 @@ FAKE_API int cuDevicePrimaryCtxRelease_v2(int dev)
 	ctx = cuda.device[dev].primary;
 	if (!ctx || !ctx->refs)
 		return leave(CUF_INVALID_CONTEXT);
-	if (!--ctx->refs) {
-		mem_drop_context(ctx);
-		ctx->alive = false;
-	}
+	if (!--ctx->refs)
+		end_context(ctx);
 	return leave(0);
 }
 
@@ -567,19 +609,18 @@ FAKE_API int cuCtxDestroy_v2(void *p)
 	struct ctx *ctx = p;
 
 	ENTER();
-	if (!context_ok(ctx) || ctx->primary)
+	if (!context_of(ctx) || ctx->primary)
 		return leave(CUF_INVALID_CONTEXT);
 	if (current_locked() == ctx)
 		stack.n--;
-	mem_drop_context(ctx);
-	ctx->alive = false; /* stays in the list: other threads may have it on their stacks */
+	end_context(ctx);
 	return leave(0);
 }
 
 FAKE_API int cuCtxPushCurrent_v2(void *ctx)
 {
 	ENTER();
-	return leave(context_ok(ctx) ? push(ctx) : CUF_INVALID_CONTEXT);
+	return leave(context_of(ctx) ? push(ctx) : CUF_INVALID_CONTEXT);
 }
 
 FAKE_API int cuCtxPopCurrent_v2(void **out)
@@ -606,7 +647,7 @@ FAKE_API int cuCtxGetCurrent(void **out)
 FAKE_API int cuCtxSetCurrent(void *ctx)
 {
 	ENTER();
-	if (ctx && !context_ok(ctx))
+	if (ctx && !context_of(ctx))
 		return leave(CUF_INVALID_CONTEXT);
 	if (current_locked())
 		stack.n--;
@@ -616,10 +657,23 @@ FAKE_API int cuCtxSetCurrent(void *ctx)
 FAKE_API int cuCtxGetDevice(int *dev)
 {
 	struct ctx *ctx;
-	int rc = enter(&ctx);
+	int rc = enter_broken(&ctx);
 
 	if (rc)
 		return rc;
 	*dev = ctx->dev;
+	return leave(0);
+}
+
+/* Since CUDA 12. */
+FAKE_API int cuCtxGetId(void *p, unsigned long long *id)
+{
+	struct ctx *ctx;
+
+	ENTER();
+	ctx = p ? context_of(p) : current_locked();
+	if (!ctx || (int)fakenv.get("driver") < 525)
+		return leave(ctx ? CUF_NOT_FOUND : CUF_INVALID_CONTEXT);
+	*id = ctx->id;
 	return leave(0);
 }

@@ -17,10 +17,18 @@ enum {
 	CUF_NOT_INITIALIZED = 3,
 	CUF_NO_DEVICE = 100,
 	CUF_INVALID_DEVICE = 101,
+	CUF_INVALID_IMAGE = 200,
 	CUF_INVALID_CONTEXT = 201,
 	CUF_MAP_FAILED = 205,
+	CUF_INVALID_PTX = 218,
 	CUF_OPERATING_SYSTEM = 304,
 	CUF_INVALID_HANDLE = 400,
+	CUF_NOT_FOUND = 500,
+	CUF_NOT_READY = 600,
+	CUF_ILLEGAL_ADDRESS = 700,
+	CUF_ALREADY_REGISTERED = 712,
+	CUF_NOT_REGISTERED = 713,
+	CUF_LAUNCH_FAILED = 719,
 	CUF_NOT_PERMITTED = 800,
 	CUF_NOT_SUPPORTED = 801,
 	CUF_CAPTURE_UNSUPPORTED = 900,
@@ -72,6 +80,9 @@ enum { CUF_MEMORYTYPE_HOST = 1, CUF_MEMORYTYPE_DEVICE = 2 };
 enum { CUF_HANDLE_POSIX_FD = 1, CUF_RANGE_DMA_BUF_FD = 1, CUF_RANGE_FLAG_PCIE = 1 };
 enum { CUF_CAPTURE_GLOBAL = 0, CUF_CAPTURE_THREAD_LOCAL = 1, CUF_CAPTURE_RELAXED = 2 };
 enum { CUF_LOCATION_DEVICE = 1, CUF_ALLOCATION_PINNED = 1 };
+enum { CUF_HOST_PORTABLE = 1, CUF_HOST_DEVICEMAP = 2, CUF_HOST_WRITECOMBINED = 4 };
+enum { CUF_JIT_ERROR_LOG = 5, CUF_JIT_ERROR_LOG_BYTES = 6 };
+enum { CUF_LAUNCH_END = 0, CUF_LAUNCH_BUFFER = 1, CUF_LAUNCH_BYTES = 2 };
 
 struct cuf_location {
 	int type, id;
@@ -104,7 +115,20 @@ struct cuf_ipc {
 	char reserved[64];
 };
 
+/*
+ * A C function that stands in for the kernel of its name: each block runs on a thread of its own.
+ * What it returns that is not 0 is the error that the context has from then on (CUF_LAUNCH_FAILED,
+ * or any other). For a test to give, by cudaFakeKernel(); @fn NULL: none any more. Device addresses
+ * are made pointers by cudaFakeDeref(), in a stand-in or elsewhere.
+ */
+struct cuda_fake_block {
+	unsigned index, count, threads;
+};
+typedef int cuda_fake_kernel(const struct cuda_fake_block *block, void *param);
+
 #define CUF_LIST(X) \
+	X(cudaFakeKernel, (const char *name, cuda_fake_kernel *fn)) \
+	X(cudaFakeDeref, (unsigned long long addr, size_t bytes, void **out)) \
 	X(cuInit, (unsigned flags)) \
 	X(cuDriverGetVersion, (int *version)) \
 	X(cuGetErrorName, (int error, const char **str)) \
@@ -127,12 +151,17 @@ struct cuf_ipc {
 	X(cuCtxGetCurrent, (void **ctx)) \
 	X(cuCtxSetCurrent, (void *ctx)) \
 	X(cuCtxGetDevice, (int *dev)) \
+	X(cuCtxGetId, (void *ctx, unsigned long long *id)) \
 	X(cuCtxSynchronize, (void)) \
 	X(cuMemGetInfo_v2, (size_t *available, size_t *total)) \
 	X(cuMemAlloc_v2, (unsigned long long *ptr, size_t bytes)) \
 	X(cuMemFree_v2, (unsigned long long ptr)) \
 	X(cuMemAllocHost_v2, (void **ptr, size_t bytes)) \
 	X(cuMemFreeHost, (void *ptr)) \
+	X(cuMemHostAlloc, (void **ptr, size_t bytes, unsigned flags)) \
+	X(cuMemHostRegister_v2, (void *ptr, size_t bytes, unsigned flags)) \
+	X(cuMemHostUnregister, (void *ptr)) \
+	X(cuMemHostGetDevicePointer_v2, (unsigned long long *out, void *ptr, unsigned flags)) \
 	X(cuMemAllocManaged, (unsigned long long *ptr, size_t bytes, unsigned flags)) \
 	X(cuMemAllocAsync, (unsigned long long *ptr, size_t bytes, void *stream)) \
 	X(cuMemFreeAsync, (unsigned long long ptr, void *stream)) \
@@ -165,10 +194,29 @@ struct cuf_ipc {
 	X(cuStreamDestroy_v2, (void *stream)) \
 	X(cuStreamSynchronize, (void *stream)) \
 	X(cuStreamQuery, (void *stream)) \
+	X(cuStreamGetCtx, (void *stream, void **ctx)) \
+	X(cuStreamWriteValue64, (void *stream, unsigned long long addr, unsigned long long value, \
+				 unsigned flags)) \
+	X(cuStreamWriteValue64_v2, (void *stream, unsigned long long addr, \
+				    unsigned long long value, unsigned flags)) \
+	X(cuStreamWaitValue64, (void *stream, unsigned long long addr, unsigned long long value, \
+				unsigned flags)) \
+	X(cuStreamWaitValue64_v2, (void *stream, unsigned long long addr, \
+				   unsigned long long value, unsigned flags)) \
+	X(cuLaunchHostFunc, (void *stream, void (*fn)(void *arg), void *arg)) \
+	X(cuModuleLoadData, (void **module, const void *image)) \
+	X(cuModuleLoadDataEx, (void **module, const void *image, unsigned n, int *options, \
+			       void **values)) \
+	X(cuModuleGetFunction, (void **function, void *module, const char *name)) \
+	X(cuModuleUnload, (void *module)) \
+	X(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+			   unsigned by, unsigned bz, unsigned shared, void *stream, \
+			   void **params, void **extra)) \
 	X(cuStreamBeginCapture_v2, (void *stream, int mode)) \
 	X(cuStreamEndCapture, (void *stream, void **graph)) \
 	X(cuStreamIsCapturing, (void *stream, int *status)) \
 	X(cuGraphDestroy, (void *graph)) \
+	X(cuGraphGetNodes, (void *graph, void **nodes, size_t *count)) \
 	X(cuMemcpyHtoD_v2, (unsigned long long dst, const void *src, size_t bytes)) \
 	X(cuMemcpyDtoH_v2, (void *dst, unsigned long long src, size_t bytes)) \
 	X(cuMemcpyHtoDAsync_v2, (unsigned long long dst, const void *src, size_t bytes, \

@@ -25,6 +25,9 @@ struct ctx {
 	int dev;
 	bool primary, alive;
 	int refs;
+	int error;                /* that a kernel left, for good */
+	unsigned long long id;    /* never used again */
+	struct stream *dflt;      /* its default stream */
 };
 
 struct device {
@@ -46,7 +49,7 @@ struct cuda {
 	int ndevices;
 	struct device device[MAX_DEVICES];
 	struct ctx *contexts;
-	unsigned long long next_buffer;
+	unsigned long long next_buffer, next_context;
 };
 
 extern struct cuda cuda;
@@ -65,9 +68,11 @@ extern struct fakenv fakenv;
 
 /*
  * Every entry: takes the lock if this process has initialised CUDA. The current context, if any, is
- * told. A function returns through leave().
+ * told; one that a kernel broke gives its error. A function returns through leave().
  */
 int enter(struct ctx **current);
+int enter_broken(struct ctx **current); /* in a broken context too */
+struct ctx *context_of(const void *p);  /* NULL: it is not one, or was destroyed */
 int leave(int result);
 bool device_ok(int dev);
 
@@ -82,11 +87,51 @@ uint32_t nv_dup(uint32_t client, uint32_t parent, uint32_t from_client, uint32_t
 /* cuda_mem.c */
 void mem_drop_context(struct ctx *ctx);
 void mem_reset(void);
+/* Copies between device memory at @ptr and host memory, one of @out and @in. */
+int mem_copy(unsigned long long ptr, unsigned char *out, const unsigned char *in, size_t bytes);
+void *mem_at(unsigned long long ptr, size_t bytes); /* NULL: not in one allocation */
+bool mem_is_pinned(const void *host);
+
+/* cuda_queue.c: work in order, done by a thread of the stream's */
+enum work_kind { WORK_TO, WORK_FROM, WORK_WRITE, WORK_WAIT, WORK_CALL, WORK_LAUNCH };
+
+struct work {
+	struct work *next;
+	enum work_kind kind;
+	unsigned long long addr, value;
+	void *host;
+	size_t bytes;
+	bool copied; /* @host is the work's own */
+	void (*fn)(void *arg);
+	cuda_fake_kernel *kernel;
+	unsigned blocks, threads;
+};
+
+struct queue {
+	struct ctx *ctx;
+	struct work *head, **tail;
+	unsigned long long given, done;
+	bool started, end, drop; /* end: after its work; drop: without */
+};
+
+int queue_put(struct queue *q, const struct work *work, bool wait);
+void queue_wait(struct queue *q);
+void queue_end(struct queue *q, bool drop);
+void queue_wait_ended(void); /* until no thread of a queue runs */
 
 /* cuda_stream.c: CUF_CAPTURE_UNSUPPORTED where the call would break a capture; breaks it */
 int capture_check(void);
-/* What a copy on @stream does: 0 copies, 1 is captured and copies nothing, else an error. */
-int stream_copy(void *stream, int *error);
+/*
+ * What work on @stream does: 0 goes into *queue, 1 is captured and not done, else an error. @ctx is
+ * the current context.
+ */
+int stream_work(void *stream, struct ctx *ctx, int *error, struct queue **queue);
+void stream_wait_context(struct ctx *ctx); /* for all of its streams */
+void stream_drop_context(struct ctx *ctx);
 void stream_reset(void);
+
+/* cuda_module.c */
+void module_drop_context(struct ctx *ctx);
+void module_reset(void);
 
 #endif

@@ -44,6 +44,10 @@ struct range {
 	struct block *block;         /* NULL for host and managed memory */
 	struct ctx *ctx;             /* NULL for VMM and pools */
 	int dev;
+	/* of host memory: where the device sees it; what was mapped for it, NULL: the caller's */
+	unsigned long long alias;
+	void *mapped;
+	size_t mapped_bytes;
 };
 
 struct reservation {
@@ -176,6 +180,7 @@ static struct range *add_range(enum kind kind, struct block *b, unsigned long lo
 	r->va = va;
 	r->size = size;
 	r->offset = offset;
+	r->alias = va;
 	r->ctx = ctx;
 	r->dev = dev;
 	r->id = ++cuda.next_buffer;
@@ -203,18 +208,27 @@ static void drop_range(struct range *r)
 			memset(r->block->used + r->offset / STEP, 0, steps(r->size));
 		r->block->refs--;
 		put_block(r->block);
-	} else {
-		munmap((void *)(uintptr_t)r->va, r->size);
 	}
+	if (r->alias != r->va)
+		va_put(r->alias, r->size);
+	if (r->mapped)
+		munmap(r->mapped, r->mapped_bytes);
 	free(r);
 }
 
 static struct range *find_range(unsigned long long ptr)
 {
 	for (struct range *r = ranges; r; r = r->next)
-		if (ptr >= r->va && ptr - r->va < r->size)
+		if ((ptr >= r->va && ptr - r->va < r->size) ||
+		    (ptr >= r->alias && ptr - r->alias < r->size))
 			return r;
 	return NULL;
+}
+
+/* How far into @r, of which there may be two addresses. */
+static unsigned long long into(const struct range *r, unsigned long long ptr)
+{
+	return ptr >= r->va && ptr - r->va < r->size ? ptr - r->va : ptr - r->alias;
 }
 
 void mem_drop_context(struct ctx *ctx)
@@ -342,6 +356,7 @@ FAKE_API int cuMemFree_v2(unsigned long long ptr)
 	NOT_IN_CAPTURE();
 	if (!ptr)
 		return leave(0);
+	stream_wait_context(ctx);
 	r = find_range(ptr);
 	return leave(free_exactly(ptr, r && r->kind == RANGE_MANAGED ? RANGE_MANAGED :
 				  r && r->kind == RANGE_POOL ? RANGE_POOL : RANGE_ALLOC));
@@ -349,12 +364,13 @@ FAKE_API int cuMemFree_v2(unsigned long long ptr)
 
 FAKE_API int cuMemAllocAsync(unsigned long long *ptr, size_t bytes, void *stream)
 {
+	struct queue *queue;
 	struct range *r;
 	struct ctx *ctx;
 	int error;
 
 	ENTER_CONTEXT(ctx);
-	if (stream_copy(stream, &error) && !error)
+	if (stream_work(stream, ctx, &error, &queue) && !error)
 		error = CUF_NOT_SUPPORTED; /* allocation nodes are not for this fake */
 	if (error)
 		return leave(error);
@@ -369,26 +385,34 @@ FAKE_API int cuMemAllocAsync(unsigned long long *ptr, size_t bytes, void *stream
 
 FAKE_API int cuMemFreeAsync(unsigned long long ptr, void *stream)
 {
+	struct queue *queue;
 	struct ctx *ctx;
 	int error;
 
 	ENTER_CONTEXT(ctx);
-	stream_copy(stream, &error);
+	if (!stream_work(stream, ctx, &error, &queue) && !error)
+		queue_wait(queue);
 	return leave(error ? error : free_exactly(ptr, RANGE_POOL));
 }
 
 static int alloc_host(unsigned long long *out, size_t bytes, enum kind kind, struct ctx *ctx)
 {
-	size_t size = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
+	/* as if it shared its first page with somebody else's */
+	size_t skew = kind == RANGE_HOST && fakenv.get("host_skew") ? STEP : 0;
+	size_t size = (bytes + skew + PAGE - 1) & ~(size_t)(PAGE - 1);
+	struct range *r;
 	void *p;
 
-	if (!bytes)
-		return CUF_INVALID_VALUE;
+	if (!bytes || bytes > SIZE_MAX / 2)
+		return bytes ? CUF_OUT_OF_MEMORY : CUF_INVALID_VALUE;
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return CUF_OUT_OF_MEMORY;
-	add_range(kind, NULL, (uintptr_t)p, size, 0, ctx, ctx->dev);
-	*out = (uintptr_t)p;
+	r = add_range(kind, NULL, (uintptr_t)p + skew, skew ? steps(bytes) * STEP : size, 0, ctx,
+		      ctx->dev);
+	r->mapped = p;
+	r->mapped_bytes = size;
+	*out = r->va;
 	return 0;
 }
 
@@ -406,13 +430,104 @@ FAKE_API int cuMemAllocHost_v2(void **ptr, size_t bytes)
 	return leave(rc);
 }
 
+FAKE_API int cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
+{
+	unsigned long long va = 0;
+	struct ctx *ctx;
+	int rc;
+
+	ENTER_CONTEXT(ctx);
+	NOT_IN_CAPTURE();
+	rc = flags > 7 ? CUF_INVALID_VALUE : alloc_host(&va, bytes, RANGE_HOST, ctx);
+	if (!rc)
+		*ptr = (void *)(uintptr_t)va;
+	return leave(rc);
+}
+
 FAKE_API int cuMemFreeHost(void *ptr)
 {
+	struct ctx *ctx;
+	struct range *r;
+
+	ENTER_CONTEXT(ctx);
+	NOT_IN_CAPTURE();
+	stream_wait_context(ctx);
+	r = find_range((uintptr_t)ptr);
+	if (r && !r->mapped)
+		return leave(CUF_INVALID_VALUE); /* registered */
+	return leave(free_exactly((uintptr_t)ptr, RANGE_HOST));
+}
+
+/* Is all of it writable memory that is not a device's? */
+static bool can_be_pinned(uintptr_t at, size_t bytes)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned long first, end;
+	char line[512], may[8];
+
+	while (f && bytes && fgets(line, sizeof(line), f)) {
+		size_t part;
+
+		if (sscanf(line, "%lx-%lx %7s", &first, &end, may) != 3 || at < first || at >= end)
+			continue;
+		if (may[0] != 'r' || may[1] != 'w' || strstr(line, "fakenv-fb"))
+			break;
+		part = end - at < bytes ? end - at : bytes;
+		at += part;
+		bytes -= part;
+	}
+	if (f)
+		fclose(f);
+	return !bytes;
+}
+
+FAKE_API int cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned flags)
+{
+	unsigned long long va = (uintptr_t)ptr;
+	struct range *r;
 	struct ctx *ctx;
 
 	ENTER_CONTEXT(ctx);
 	NOT_IN_CAPTURE();
+	if (!bytes || flags > 15 || va % PAGE || bytes % PAGE)
+		return leave(CUF_INVALID_VALUE);
+	for (r = ranges; r; r = r->next)
+		if (r->va < va + bytes && va < r->va + r->size)
+			return leave(r->kind == RANGE_HOST && !r->mapped ? CUF_ALREADY_REGISTERED :
+				     CUF_INVALID_VALUE);
+	if (!can_be_pinned(va, bytes))
+		return leave(CUF_INVALID_VALUE);
+	r = add_range(RANGE_HOST, NULL, va, bytes, 0, ctx, ctx->dev);
+	if (fakenv.get("host_alias"))
+		r->alias = va_get(bytes);
+	return leave(0);
+}
+
+FAKE_API int cuMemHostUnregister(void *ptr)
+{
+	struct ctx *ctx;
+	struct range *r;
+
+	ENTER_CONTEXT(ctx);
+	NOT_IN_CAPTURE();
+	r = find_range((uintptr_t)ptr);
+	if (!r || r->kind != RANGE_HOST || r->mapped)
+		return leave(CUF_NOT_REGISTERED);
+	stream_wait_context(ctx);
 	return leave(free_exactly((uintptr_t)ptr, RANGE_HOST));
+}
+
+FAKE_API int cuMemHostGetDevicePointer_v2(unsigned long long *out, void *ptr, unsigned flags)
+{
+	struct ctx *ctx;
+	struct range *r;
+
+	ENTER_CONTEXT(ctx);
+	r = find_range((uintptr_t)ptr);
+	if (flags || !r || r->kind != RANGE_HOST)
+		return leave(CUF_INVALID_VALUE);
+	*out = r->alias + into(r, (uintptr_t)ptr);
+	return leave(0);
 }
 
 FAKE_API int cuMemAllocManaged(unsigned long long *ptr, size_t bytes, unsigned flags)
@@ -471,12 +586,12 @@ static int attribute(void *data, int attr, const struct range *r, unsigned long 
 		put_int(data, host ? CUF_MEMORYTYPE_HOST : CUF_MEMORYTYPE_DEVICE);
 		return 0;
 	case CUF_PTR_DEVICE_POINTER:
-		put_u64(data, ptr);
+		put_u64(data, r->alias + into(r, ptr));
 		return 0;
 	case CUF_PTR_HOST_POINTER:
 		if (!host && !managed)
 			return CUF_INVALID_VALUE;
-		put_u64(data, ptr);
+		put_u64(data, r->va + into(r, ptr));
 		return 0;
 	case CUF_PTR_BUFFER_ID:
 		put_u64(data, r->id);
@@ -491,7 +606,7 @@ static int attribute(void *data, int attr, const struct range *r, unsigned long 
 		put_int(data, r->kind == RANGE_ALLOC);
 		return 0;
 	case CUF_PTR_RANGE_START:
-		put_u64(data, v ? v->va : r->va);
+		put_u64(data, v ? v->va : ptr - into(r, ptr));
 		return 0;
 	case CUF_PTR_RANGE_SIZE:
 		put_u64(data, v ? v->size : r->size);
@@ -928,8 +1043,32 @@ FAKE_API int cuMemExportToShareableHandle(void *shareable, unsigned long long ha
 
 /* ---- copies ---- */
 
-/* Copies between device memory at @ptr and host memory. */
-static int copy(unsigned long long ptr, unsigned char *out, const unsigned char *in, size_t bytes)
+void *mem_at(unsigned long long ptr, size_t bytes)
+{
+	struct range *r = find_range(ptr);
+	unsigned long long at = r ? into(r, ptr) : 0;
+
+	if (!r || bytes > r->size - at || ptr != r->alias + at) /* not the CPU's address */
+		return NULL;
+	return r->block ? fakenv.fb(cuda.client, r->block->handle, r->offset + at, bytes) :
+			  (void *)(uintptr_t)(r->va + at);
+}
+
+bool mem_is_pinned(const void *host)
+{
+	const struct range *r = find_range((uintptr_t)host);
+
+	return r && r->kind == RANGE_HOST;
+}
+
+FAKE_API int cudaFakeDeref(unsigned long long addr, size_t bytes, void **out)
+{
+	ENTER();
+	*out = mem_at(addr, bytes);
+	return leave(*out ? 0 : CUF_INVALID_VALUE);
+}
+
+int mem_copy(unsigned long long ptr, unsigned char *out, const unsigned char *in, size_t bytes)
 {
 	while (bytes) {
 		struct range *r = find_range(ptr);
@@ -938,10 +1077,9 @@ static int copy(unsigned long long ptr, unsigned char *out, const unsigned char 
 
 		if (!r)
 			return CUF_INVALID_VALUE;
-		at = ptr - r->va;
+		at = into(r, ptr);
 		part = r->size - at < bytes ? r->size - at : bytes;
-		p = r->block ? fakenv.fb(cuda.client, r->block->handle, r->offset + at, part) :
-		    (void *)(uintptr_t)ptr;
+		p = mem_at(ptr, part);
 		if (!p)
 			return CUF_UNKNOWN;
 		if (out)
@@ -956,47 +1094,64 @@ static int copy(unsigned long long ptr, unsigned char *out, const unsigned char 
 	return 0;
 }
 
-FAKE_API int cuMemcpyHtoD_v2(unsigned long long dst, const void *src, size_t bytes)
+static int copy_now(unsigned long long ptr, void *out, const void *in, size_t bytes)
 {
+	struct queue *queue;
 	struct ctx *ctx;
+	int error;
 
 	ENTER_CONTEXT(ctx);
 	NOT_IN_CAPTURE();
-	fakenv.count("null_stream_uses", 1);
-	return leave(copy(dst, NULL, src, bytes));
+	if (!stream_work(NULL, ctx, &error, &queue))
+		queue_wait(queue);
+	return leave(ctx->error ? ctx->error : mem_copy(ptr, out, in, bytes));
+}
+
+FAKE_API int cuMemcpyHtoD_v2(unsigned long long dst, const void *src, size_t bytes)
+{
+	return copy_now(dst, NULL, src, bytes);
 }
 
 FAKE_API int cuMemcpyDtoH_v2(void *dst, unsigned long long src, size_t bytes)
 {
-	struct ctx *ctx;
-
-	ENTER_CONTEXT(ctx);
-	NOT_IN_CAPTURE();
-	fakenv.count("null_stream_uses", 1);
-	return leave(copy(src, dst, NULL, bytes));
+	return copy_now(src, dst, NULL, bytes);
 }
 
+/*
+ * From pageable memory it returns when the bytes are in memory of the driver's own, to pageable
+ * memory when they are there, as the documentation has it ("API synchronization behavior").
+ */
 FAKE_API int cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src, size_t bytes,
 				  void *stream)
 {
+	struct work w = { .kind = WORK_TO, .addr = dst, .bytes = bytes };
+	struct queue *queue;
 	struct ctx *ctx;
 	int error;
 
 	ENTER_CONTEXT(ctx);
-	if (stream_copy(stream, &error) || error)
+	if (!bytes || !find_range(dst))
+		return leave(bytes ? CUF_INVALID_VALUE : 0);
+	if (stream_work(stream, ctx, &error, &queue) || error)
 		return leave(error);
-	return leave(copy(dst, NULL, src, bytes));
+	w.host = (void *)(uintptr_t)src;
+	w.copied = !mem_is_pinned(src);
+	return leave(queue_put(queue, &w, false));
 }
 
 FAKE_API int cuMemcpyDtoHAsync_v2(void *dst, unsigned long long src, size_t bytes, void *stream)
 {
+	struct work w = { .kind = WORK_FROM, .addr = src, .bytes = bytes, .host = dst };
+	struct queue *queue;
 	struct ctx *ctx;
 	int error;
 
 	ENTER_CONTEXT(ctx);
-	if (stream_copy(stream, &error) || error)
+	if (!bytes || !find_range(src))
+		return leave(bytes ? CUF_INVALID_VALUE : 0);
+	if (stream_work(stream, ctx, &error, &queue) || error)
 		return leave(error);
-	return leave(copy(src, dst, NULL, bytes));
+	return leave(queue_put(queue, &w, !mem_is_pinned(dst)));
 }
 
 /* ---- legacy IPC; the words of the handle as the real library's were seen to be ---- */

@@ -376,6 +376,7 @@ static enum path_kind look_up(const char *path, struct path *out)
 	out->gpu = -1;
 	out->minor = 0;
 	out->text[0] = 0;
+	path = rm_without_root(path);
 	if (!path || (strncmp(path, "/dev/", 5) && strncmp(path, "/proc/driver/", 13) &&
 		      strncmp(path, "/sys/module/nvidia/", 19)))
 		return PATH_NONE;
@@ -433,7 +434,7 @@ static int open_ours(const struct path *p, int flags)
 	case PATH_PLAIN_DEV:
 		rm_lock();
 		if (rm->config.eacces)
-			errno = EACCES;
+			errno = (int)rm->config.eacces;
 		else
 			fd = rm_new_fd(rm, kind, p->gpu, flags, NULL);
 		rm_unlock();

@@ -17,7 +17,7 @@
  *	instance_base=2    lowest device instance
  *	nodes=1            0: no /dev/nvidia<N>
  *	ctl=1              0: no /dev/nvidiactl
- *	dev_mode=ok        eacces: opening the device files gives EACCES
+ *	dev_mode=ok        eacces, eperm: opening the device files gives that error
  *	open_module=1      0: the closed kernel module's text in /proc/driver/nvidia/version
  *	sysfs_version=1    0: no /sys/module/nvidia/version
  *	proc_version=1     0: no /proc/driver/nvidia/version
@@ -31,6 +31,12 @@
  *	coherent=0         1: cached mappings outside BAR1, CU_DEVICE_ATTRIBUTE 100 is 1
  *	admin=-1           1 or 0: is the caller an administrator; -1: effective uid 0
  *	lost=0             1: the GPU is lost: maps and mmaps are refused
+ *	memops=1           0: no cuStreamWriteValue64() and cuStreamWaitValue64()
+ *	host_alias=0       1: registered host memory has another address on the device
+ *	host_skew=0        1: cuMemHostAlloc() gives memory that begins within a page
+ *	jit=0              the CUDA error that compiling a kernel ends with
+ *	cuinit=0           what cuInit() returns in place of success; -1: it never returns, -2: it
+ *	                   ends the process
  *	tamper=            what is wrong with the driver, see below; empty: nothing
  *	<counter>=N        sets a counter (usually to 0)
  *
@@ -73,8 +79,12 @@
  *	invalid_parent_dups, wrong_gpu_dups   must stay 0
  *	foreign_calls      RM_FREE or RM_UNMAP_MEMORY on the client of another process
  *	shares_all         RM_SHARE with type ALL
- *	null_stream_uses contexts_created graphs_dropped  counted by libcuda
+ *	null_stream_uses contexts_created graphs_dropped streams_created  counted by libcuda
+ *	stale_uses         uses of a stream, module or function that is gone, counted by libcuda
  *	any configuration key of which the value is a number
+ *
+ * Paths that begin with the value of BARWAY_DOCTOR_ROOT, under which the tool looks at a machine,
+ * are the fake's as without it, unless there is such a file.
  *
  * State is shared with forked children, as a kernel's would be; every call is thread-safe.
  */

@@ -163,13 +163,14 @@ struct rm_config {
 	char tamper[32];
 	long gpus, fb_mb, bar1_mode, bar1_mb, bar1_page_kb, minor_base, instance_base;
 	long nodes, ctl, eacces, open_module, sysfs_version, proc_version, gdrdrv;
-	long wsl, jetson, mig, cc, cc_caps, virt, dmabuf, coherent, admin, lost;
+	long wsl, jetson, mig, cc, cc_caps, virt, dmabuf, coherent, admin, lost, memops,
+	     host_alias, host_skew, jit, cuinit;
 };
 
 struct rm_counters {
 	long opens, ioctls, exports, total_dups, total_maps, total_unmaps, total_frees;
 	long order_violations, invalid_parent_dups, wrong_gpu_dups, foreign_calls, shares_all;
-	long null_stream_uses, contexts_created, graphs_dropped;
+	long null_stream_uses, contexts_created, graphs_dropped, stale_uses, streams_created;
 	long nr[256];
 };
 
@@ -211,6 +212,9 @@ void rm_build_gpus(struct rm *rm);
 bool rm_tampers(const struct rm *rm, const struct rm_file *file, const char *what);
 bool rm_bar1_static(const struct rm *rm);
 bool rm_admin(const struct rm *rm);
+
+/* The path without the prefix that BARWAY_DOCTOR_ROOT puts before it; see root.c. */
+const char *rm_without_root(const char *path);
 
 /* fakenv.c: an fd for a new file of ours, -1 with errno; and the system calls themselves */
 int rm_new_fd(struct rm *rm, enum file_kind kind, int gpu, int flags, struct rm_file **out);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -797,6 +798,7 @@ static void watch(int flag_in_host_memory)
 	enum { WORDS = 96, ROUNDS = 20000 };
 	void *module, *kernel, *stream;
 	struct barway_mapping *m;
+	struct barway_device *dev;
 	uint64_t a, flag, words[WORDS], n = WORDS, rounds = ROUNDS, sum, out_addr;
 	volatile uint64_t *host;
 	void *pinned;
@@ -806,11 +808,11 @@ static void watch(int flag_in_host_memory)
 	CU_OK(cuModuleLoadData(&module, watch_ptx));
 	CU_OK(cuModuleGetFunction(&kernel, module, "watch"));
 	CU_OK(cuMemAlloc_v2(&a, 65536));
-	CU_OK(cuMemAllocHost_v2(&pinned, 4096));
+	OK(barway_device_get(ctx, 0, &dev));
+	OK(barway_host_alloc(dev, 4096, &pinned, &out_addr));
 	CU_OK(cuStreamCreate(&stream, 1));
 	memset(pinned, 0, 4096);
 	host = pinned;
-	out_addr = (uintptr_t)pinned;
 	OK(barway_map(ctx, a, 65536, NULL, &m));
 	memset(words, 0, sizeof(words));
 	OK(barway_copy_to(m, 0, words, 8));
@@ -847,7 +849,7 @@ static void watch(int flag_in_host_memory)
 	CU_OK(cuStreamSynchronize(stream));
 	OK(barway_unmap(m));
 	CU_OK(cuStreamDestroy_v2(stream));
-	CU_OK(cuMemFreeHost(pinned));
+	OK(barway_host_free(ctx, pinned));
 	CU_OK(cuMemFree_v2(a - 256));
 	CU_OK(cuModuleUnload(module));
 }
@@ -860,6 +862,162 @@ static void flag_after_data(void)
 static void flush_makes_visible(void)
 {
 	watch(1);
+}
+
+/* ---- pinned memory; what kernels have to do with it: watch() above --------------------------- */
+
+/* CUDA copies @n bytes from and to @p, which it has to know as pinned. */
+static void prove_pinned(void *p, size_t n)
+{
+	struct barway_pointer_info info = { .size = sizeof(info) };
+	unsigned char *want = malloc(n);
+	uint64_t a;
+
+	OK(barway_pointer_query(ctx, (uintptr_t)p, &info));
+	CHECK_EQ(info.kind, BARWAY_MEM_PINNED);
+	CHECK_EQ(info.mappable, 0);
+	OK(barway_pointer_query(ctx, (uintptr_t)p + n - 1, &info));
+	CHECK_EQ(info.kind, BARWAY_MEM_PINNED);
+	CU_OK(cuMemAlloc_v2(&a, n));
+	test_fill(want, n, ++seed);
+	memcpy(p, want, n);
+	gpu_write(a, p, n);
+	memset(p, 0, n);
+	gpu_read(p, a, n);
+	CHECK(!memcmp(p, want, n));
+	CU_OK(cuMemFree_v2(a));
+	free(want);
+}
+
+static void pinned_memory(void)
+{
+	static const size_t sizes[] = { 1, 600, 4096, 4097, 100000, 8u << 20 };
+	enum { N = sizeof(sizes) / sizeof(sizes[0]) };
+	struct barway_device *dev;
+	void *p[N], *theirs;
+	uint64_t addr;
+
+	start();
+	OK(barway_device_get(ctx, 0, &dev));
+	CU_OK(cuMemAllocHost_v2(&theirs, 600)); /* the driver puts small ones side by side */
+	for (int i = 0; i < N; i++) {
+		OK(barway_host_alloc(dev, sizes[i], &p[i], &addr));
+		CHECK(addr && !((uintptr_t)p[i] % 4096));
+		prove_pinned(p[i], sizes[i]);
+	}
+	for (int i = 0; i < N; i++) {
+		REFUSED(barway_host_unregister(ctx, p[i]), EINVAL, "not registered");
+		OK(barway_host_free(ctx, p[i]));
+		REFUSED(barway_host_free(ctx, p[i]), EINVAL, "freed before");
+	}
+	REFUSED(barway_host_free(ctx, theirs), EINVAL, "barway_host_alloc()");
+	REFUSED(barway_host_alloc(dev, (size_t)1 << 60, &p[0], &addr), ENOMEM, "pinned");
+	CU_OK(cuMemFreeHost(theirs));
+}
+
+static void registered_memory(void)
+{
+	const size_t bytes = 300000;
+	unsigned char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				-1, 0);
+	void *pinned, *locked = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct barway_mapping *m;
+	struct barway_device *dev;
+	uint64_t addr, a;
+
+	start();
+	CHECK(p != MAP_FAILED && locked != MAP_FAILED);
+	OK(barway_device_get(ctx, 0, &dev));
+	for (int i = 0; i < 3; i++) {
+		OK(barway_host_register(dev, p + 77, 200000, &addr));
+		CHECK_EQ(addr % 4096, 77);
+		prove_pinned(p + 77, 200000);
+		REFUSED(barway_host_register(dev, p + 77, 200000, &addr), EEXIST, "already");
+		REFUSED(barway_host_register(dev, p + 200000, 10, &addr), EEXIST, "already");
+		OK(barway_host_unregister(ctx, p + 77));
+		REFUSED(barway_host_unregister(ctx, p + 77), EINVAL, "not registered");
+	}
+	CU_OK(cuMemAllocHost_v2(&pinned, 65536));
+	REFUSED(barway_host_register(dev, pinned, 65536, &addr), EEXIST, "already");
+	CU_OK(cuMemFreeHost(pinned));
+	REFUSED(barway_host_register(dev, locked, 100, &addr), ENOTSUP, "cannot be pinned");
+	CU_OK(cuMemAlloc_v2(&a, 65536));
+	OK(barway_map(ctx, a, 65536, NULL, &m));
+	REFUSED(barway_host_register(dev, barway_mapping_ptr(m), 65536, &addr), ENOTSUP,
+		"cannot be pinned");
+	OK(barway_unmap(m));
+	CU_OK(cuMemFree_v2(a));
+	munmap(p, bytes);
+	REFUSED(barway_host_register(dev, p, 100, &addr), ENOTSUP, "cannot be pinned");
+	munmap(locked, 4096);
+}
+
+static void pinned_in_a_stream_capture(void)
+{
+	unsigned char *mine = mmap(NULL, 65536, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *stream, *graph = NULL, *p = NULL;
+	struct barway_device *dev;
+	uint64_t addr;
+	int r1, r2, r3, r4;
+
+	start();
+	CHECK(mine != MAP_FAILED);
+	OK(barway_device_get(ctx, 0, &dev));
+	CU_OK(cuStreamCreate(&stream, 1));
+	CU_OK(cuStreamBeginCapture_v2(stream, 0)); /* global mode */
+	r1 = barway_host_alloc(dev, 100000, &p, &addr);
+	r2 = barway_host_register(dev, mine, 65536, &addr);
+	r3 = r2 ? r2 : barway_host_unregister(ctx, mine);
+	r4 = r1 ? r1 : barway_host_free(ctx, p);
+	CU_OK(cuStreamEndCapture(stream, &graph));
+	if (r1 || r2 || r3 || r4)
+		FAIL("%d %d %d %d: %s", r1, r2, r3, r4, barway_errmsg());
+	CHECK(graph != NULL);
+	CU_OK(cuGraphDestroy(graph));
+	CU_OK(cuStreamDestroy_v2(stream));
+	munmap(mine, 65536);
+}
+
+/* MemFree of a NUMA node, KiB; -1: not said */
+static long node_free(int node)
+{
+	char path[96], line[256];
+	long kib = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/meminfo", node);
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Node %*d MemFree: %ld", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+static void pinned_near_the_gpu(void)
+{
+	struct barway_device_info info = { .size = sizeof(info) };
+	const size_t bytes = 1u << 30;
+	struct barway_device *dev;
+	long before, after;
+	void *p;
+
+	start();
+	OK(barway_device_get(ctx, 0, &dev));
+	OK(barway_device_query(dev, &info));
+	if (info.numa_node < 0 || access("/sys/devices/system/node/node1", F_OK))
+		SKIP("one NUMA node");
+	before = node_free(info.numa_node);
+	if (before < 4l << 20)
+		SKIP("less than 4 GiB free on node %d", info.numa_node);
+	OK(barway_host_alloc(dev, bytes, &p, NULL));
+	after = node_free(info.numa_node);
+	OK(barway_host_free(ctx, p));
+	printf("hw_test: of 1 GiB of pinned memory %ld MiB came from node %d\n",
+	       (before - after) / 1024, info.numa_node);
+	CHECK(before - after > 512 * 1024); /* others allocate and free meanwhile */
 }
 
 /* ---- several GPUs ---------------------------------------------------------------------------- */
@@ -1019,6 +1177,10 @@ int main(int argc, char **argv)
 		TEST(threads),
 		TEST(flag_after_data),
 		TEST(flush_makes_visible),
+		TEST(pinned_memory),
+		TEST(registered_memory),
+		TEST(pinned_in_a_stream_capture),
+		TEST(pinned_near_the_gpu),
 		TEST(every_gpu),
 		TEST(one_range_over_two_gpus),
 		TEST(mapping_times),

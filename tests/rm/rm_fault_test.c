@@ -38,8 +38,8 @@ static int transfer(uint64_t addr, size_t n, uint32_t flags)
 		return ret;
 	}
 	test_fill(a, n, ++seed);
-	OK(barway_copy_to(m, 0, a, n));
-	OK(barway_copy_from(m, b, 0, n));
+	OK(barway_copy_to_by(m, BARWAY_METHOD_CPU, 0, a, n));
+	OK(barway_copy_from_by(m, BARWAY_METHOD_CPU, b, 0, n));
 	CHECK(!memcmp(a, b, n));
 	test_fill(a, n, ++seed);
 	ret = failure(barway_copy_to_by(m, BARWAY_METHOD_CE, 0, a, n));

@@ -35,10 +35,12 @@ static void stats_of_known_data(void)
 	CHECK(s.median == 1.5 && s.p99 == 2);
 	s = of_sequence(7);
 	CHECK(s.median == 4 && s.p99 == 7 && s.min == 1 && s.max == 7);
+	CHECK(s.q1 == 2 && s.q3 == 6);
 	s = of_sequence(99);
 	CHECK(s.median == 50 && s.p99 == 99);
 	s = of_sequence(100);
 	CHECK(s.median == 50.5 && s.p99 == 99 && s.max == 100);
+	CHECK(s.q1 == 26 && s.q3 == 75);
 	s = of_sequence(101);
 	CHECK(s.median == 51 && s.p99 == 100);
 	s = of_sequence(1000);
@@ -63,7 +65,7 @@ struct fake {
 	char *log;       /* its letter is appended at each run; NULL: none */
 	size_t *at;
 	char letter;
-	unsigned runs, befores;
+	unsigned runs, befores, finishes;
 	unsigned fail_at; /* the run that fails, from 1; 0: none */
 	uint64_t spin_ns;
 };
@@ -112,7 +114,8 @@ static void interleaves(void)
 	struct bench_result r[3];
 
 	for (int i = 0; i < 3; i++)
-		ops[i] = (struct bench_op){ fake_run, fake_before, &fakes[i], true };
+		ops[i] = (struct bench_op){ .run = fake_run, .before = fake_before,
+					    .arg = &fakes[i], .single = true };
 	CHECK_EQ(bench_run(ops, 3, &plan, r), 0);
 	CHECK_STR(log, "abcabc" "abcbcacababc");
 	for (int i = 0; i < 3; i++) {
@@ -141,8 +144,8 @@ static void times_alone_and_in_a_row(void)
 {
 	struct fake fast = { 0 }, slow = { .spin_ns = 200000 };
 	struct bench_op ops[] = {
-		{ fake_run, fake_before, &fast, false },
-		{ fake_run, fake_before, &slow, false },
+		{ .run = fake_run, .before = fake_before, .arg = &fast },
+		{ .run = fake_run, .before = fake_before, .arg = &slow },
 	};
 	struct bench_plan plan = { .reps = 20, .warmup = 3, .warmup_set = true };
 	struct bench_result r[2];
@@ -167,7 +170,8 @@ static void times_alone_and_in_a_row(void)
 static void single_has_no_row(void)
 {
 	struct fake fast = { 0 };
-	struct bench_op op = { fake_run, fake_before, &fast, true };
+	struct bench_op op = { .run = fake_run, .before = fake_before, .arg = &fast,
+			       .single = true };
 	struct bench_plan plan = { .reps = 10 };
 	struct bench_result r;
 
@@ -196,7 +200,7 @@ static int posted_flush(void *arg)
 static void a_row_and_one_alone_are_not_mixed(void)
 {
 	struct fake f = { 0 };
-	struct bench_op op = { posted_run, posted_flush, &f, false };
+	struct bench_op op = { .run = posted_run, .before = posted_flush, .arg = &f };
 	struct bench_plan plan = { .reps = 50 };
 	struct bench_result r;
 
@@ -229,7 +233,7 @@ static void a_row_does_not_hide_the_tail(void)
 	struct fake f = { 0 };
 	struct bench_plan plan = { .reps = 200, .warmup = 2, .warmup_set = true };
 	struct bench_result r;
-	struct bench_op op = { tail_run, tail_before, &f, false };
+	struct bench_op op = { .run = tail_run, .before = tail_before, .arg = &f };
 
 	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
 	CHECK(r.calls > 1);
@@ -270,6 +274,80 @@ static void gives_back_an_error(void)
 			CHECK_EQ(r.calls, 12345);
 		}
 	}
+}
+
+static int fake_finish(void *arg)
+{
+	struct fake *f = arg;
+	uint64_t began = bench_now();
+
+	f->finishes++;
+	while (bench_now() - began < 5000)
+		;
+	return 0;
+}
+
+static void rows_only_with_their_end(void)
+{
+	struct fake fast = { .spin_ns = 1000 }, slow = { .spin_ns = 300000 };
+	struct bench_op ops[] = {
+		{ .run = fake_run, .before = fake_before, .finish = fake_finish, .arg = &fast },
+		{ .run = fake_run, .arg = &slow },
+	};
+	struct bench_plan plan = { .reps = 10, .warmup = 2, .warmup_set = true, .rows_only = true };
+	struct bench_result r[2];
+
+	CHECK_EQ(bench_run(ops, 2, &plan, r), 0);
+	CHECK_EQ(fast.befores, fast.finishes); /* both once in a row, however long it is */
+	CHECK(fast.runs > fast.befores);
+	CHECK_EQ(r[0].alone.samples, 0);
+	CHECK_EQ(r[0].row.samples, 10);
+	/* the end is in the time: the 5 us of it over the calls of the row */
+	CHECK(r[0].row.median * r[0].calls > 4500 + 1000 * r[0].calls * 0.9);
+	CHECK_EQ(r[1].calls, 1);
+	CHECK_EQ(r[1].row.samples, 10);
+	CHECK(r[1].row.median > 290000);
+	/* it spins: nearly all of its time is CPU time, unless others were given the CPU */
+	CHECK(r[1].cpu > 0 && r[1].cpu < 1.5 * r[1].row.max);
+}
+
+static void no_cpu_time_where_it_was_not_asked(void)
+{
+	struct fake f = { 0 };
+	struct bench_op op = { .run = fake_run, .arg = &f };
+	struct bench_plan plan = { .reps = 5 };
+	struct bench_result r;
+
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	CHECK(r.cpu == 0);
+}
+
+static void histograms_count(void)
+{
+	struct bench_histogram h = { 0 };
+	struct fake f = { .spin_ns = 200000 };
+	struct bench_op op = { .run = fake_run, .arg = &f, .single = true, .histogram = &h };
+	struct bench_plan plan = { .reps = 7 };
+	struct bench_result r;
+	size_t n = 0, fast = 0;
+
+	CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+	for (int i = 0; i < BENCH_BUCKETS; i++) {
+		n += h.bucket[i];
+		fast += i < 17 ? h.bucket[i] : 0; /* less than 131 us */
+	}
+	CHECK_EQ(n, 7);
+	CHECK_EQ(fast, 0);
+	h = (struct bench_histogram){ 0 };
+	bench_histogram_add(&h, -5);
+	bench_histogram_add(&h, 0);
+	bench_histogram_add(&h, 1.9);
+	bench_histogram_add(&h, 2);
+	bench_histogram_add(&h, 1023.9);
+	bench_histogram_add(&h, 1024);
+	bench_histogram_add(&h, 1e30);
+	CHECK(h.bucket[0] == 3 && h.bucket[1] == 1 && h.bucket[9] == 1 && h.bucket[10] == 1);
+	CHECK(h.bucket[BENCH_BUCKETS - 1] == 1);
 }
 
 /* ---- reference loops --------------------------------------------------------------------- */
@@ -505,6 +583,9 @@ int main(int argc, char **argv)
 		TEST(a_row_does_not_hide_the_tail),
 		TEST(stops_in_time),
 		TEST(gives_back_an_error),
+		TEST(rows_only_with_their_end),
+		TEST(no_cpu_time_where_it_was_not_asked),
+		TEST(histograms_count),
 		TEST(reference_loops_copy_exactly),
 		TEST(no_cuda_has_a_reason),
 		TEST(json_nests),

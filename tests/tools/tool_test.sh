@@ -67,8 +67,6 @@ check 'help' snapshot help --help
 check 'help, short' snapshot help -h
 check 'help of info' snapshot info-help info --help
 check 'help of info, short' snapshot info-help info -h
-check 'help of copylat' snapshot copylat-help copylat --help
-check 'help before other options' snapshot copylat-help copylat -s 1K --help
 
 version()
 {
@@ -106,26 +104,7 @@ barway info: unexpected argument 'extra'; see 'barway info --help'|info extra
 barway info: unexpected argument 'extra'; see 'barway info --help'|info --json extra
 barway info: -d: |info -d 99
 barway info: -d: |info -d GPU-none-such
-barway copylat: -d: |copylat -d 99 -s 1
-barway copylat: -d: |copylat -d 0000:ff:1f.7 -s 1
-barway copylat: -s: 'abc' is not a size: give bytes with an optional K, M or G|copylat -s abc
-barway copylat: -s: '-1' is not a size: give bytes with an optional K, M or G|copylat -s -1
-barway copylat: -s: '1T' is not a size: give bytes with an optional K, M or G|copylat -s 1T
-barway copylat: -s: '1.5M' is not a size: give bytes|copylat -s 1.5M
-barway copylat: -s: '99999999999G' is not a size: give bytes|copylat -s 99999999999G
-barway copylat: -s: '0' is too small: give at least 1|copylat -s 0
-barway copylat: -o: 'x' is not a size: give bytes|copylat -o x
-barway copylat: -r: '0' is not a number from 1 to 1000000|copylat -r 0
-barway copylat: -r: '1000001' is not a number from 1 to 1000000|copylat -r 1000001
-barway copylat: -r: 'many' is not a number from 1 to 1000000|copylat -r many
-barway copylat: -w: '-1' is not a number from 0 to 1000000|copylat -w -1
-barway copylat: --direction: 'up' is not one of to, from, both|copylat --direction up
-barway copylat: unknown option '--frob'; see 'barway copylat --help'|copylat --frob
-barway copylat: -s needs a value; see 'barway copylat --help'|copylat -s
 TABLE
-check 'bad input: empty size' refused "-s: '' is not a size" copylat -s ''
-check 'bad input: a line end makes no second line' refused "-s: '1?2' is not a size" copylat -s '1
-2'
 
 # ---- failures: code 1, one line -----------------------------------------------------------
 
@@ -134,20 +113,6 @@ fails() # ARGUMENT...
 	run "$@"
 	[ "$code" = 1 ] && lines err 1 && grep -q "^barway $1: ." "$tmp/err"
 }
-
-larger_than_memory() { fails copylat -o 64G -s 1K && quiet out; }
-check 'more memory than there is' larger_than_memory
-
-larger_than_aperture()
-{
-	BARWAY_SOFT_BAR1=1M
-	export BARWAY_SOFT_BAR1
-	fails copylat -s 16M -r 1
-	result=$?
-	unset BARWAY_SOFT_BAR1
-	return $result
-}
-check 'more than the aperture holds' larger_than_aperture
 
 bad_parameter()
 {
@@ -240,52 +205,6 @@ info_without_gpu()
 }
 check 'info: the soft GPU took the place of one' info_without_gpu
 
-# ---- copylat ------------------------------------------------------------------------------
-
-copylat_soft()
-{
-	run copylat -s 4K -r 5 -w 2
-	[ "$code" = 0 ] && quiet err && plain &&
-		head -1 "$tmp/out" | grep -q '^Soft GPU: ' &&
-		sed -n 2p "$tmp/out" |
-		grep -q '^barway .* copylat: .*; provider soft.*; kernels .*/.*; 20' &&
-		has out 'map 64 KiB: first time ' && has out 'barway_flush(): ' &&
-		! has out cuMemcpy && ! has out 'slower than' && has out 'in a row' &&
-		[ -z "$(awk 'NR > 2 && length($0) > 130' "$tmp/out")" ] &&
-		[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" = 26 ]
-}
-check 'copylat on the soft GPU' copylat_soft
-
-copylat_pinned()
-{
-	command -v taskset >/dev/null 2>&1 || return 0
-	cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
-	MESON_EXE_WRAPPER="taskset -c $cpu $MESON_EXE_WRAPPER"
-	run copylat -s 1 -r 2
-	MESON_EXE_WRAPPER=${MESON_EXE_WRAPPER#taskset -c "$cpu" }
-	[ "$code" = 0 ] && has out ", pinned to CPU $cpu; provider soft"
-}
-check 'copylat pinned to one CPU' copylat_pinned
-
-copylat_one_way() # DIRECTION TITLE OTHER-TITLE
-{
-	run copylat -s 100 -r 2 -w 0 --direction "$1" -o 13
-	[ "$code" = 0 ] && grep -q "^$2, " "$tmp/out" && ! grep -q "^$3, " "$tmp/out" &&
-		[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" = 8 ] && grep -qE '^ +100 ' "$tmp/out"
-}
-check 'copylat to the GPU only' copylat_one_way to 'host to GPU' 'GPU to host'
-check 'copylat from the GPU only' copylat_one_way from 'GPU to host' 'host to GPU'
-
-copylat_uncached()
-{
-	BARWAY_CACHE_BYTES=0
-	export BARWAY_CACHE_BYTES
-	run copylat -s 1 -r 2
-	unset BARWAY_CACHE_BYTES
-	[ "$code" = 0 ] && has out 'from the cache never'
-}
-check 'copylat without a cache' copylat_uncached
-
 # ---- JSON ---------------------------------------------------------------------------------
 
 json() # CODE KEYS ARGUMENT...: $tmp/out is JSON and has these keys, "a.b" in each element of a list
@@ -334,27 +253,10 @@ devices.providers.name devices.providers.score devices.providers.refuses devices
 devices.providers.keeps_alive machine_providers.name machine_providers.score
 machine_providers.refuses machine_providers.reason machine_providers.keeps_alive parameters.name parameters.value parameters.default
 parameters.source parameters.help'
-stats='median_us p99_us min_us max_us samples'
-row='median_us p99_us min_us samples calls'
-copylat_keys='schema=barway-copylat-1 version soft=True note date device.kind device.name device.pci
-device.uuid device.driver device.near_cpus cpu pinned_cpu path.provider path.route path.caching
-path.store_kernel path.load_kernel path.reason reference_to reference_from no_cumemcpy_reason
-max_bytes=1024 offset_bytes=3 clock_cost_us clock_tick_us map_bytes=65536 map_self_test_us
-results.direction results.size_bytes results.verified slower_than_reference=None mismatches=0'
-for s in $stats; do
-	copylat_keys="$copylat_keys map_first_time.$s map_from_cache.$s flush.alone.$s"
-	copylat_keys="$copylat_keys results.barway.alone.$s results.reference.alone.$s"
-done
-for s in $row; do
-	copylat_keys="$copylat_keys flush.row.$s results.barway.row.$s results.reference.row.$s"
-done
 
 if command -v python3 >/dev/null 2>&1; then
 	check 'JSON of info' json 0 "$info_keys" info --json
 	check 'JSON of info, all parameters' json 0 "$info_keys" info --json --params -d 0
-	check 'JSON of copylat' json 0 "$copylat_keys" copylat --json -s 1K -o 3 -r 3
-	check 'JSON of copylat, VISIBLE' json 0 "results.barway_visible.alone.median_us results.barway_visible.row.calls" \
-		copylat --json -s 64 -r 3 --direction to
 else
 	skip 'JSON' 'python3 is not there'
 fi

@@ -2,6 +2,7 @@
 /* core/err, log, fault, topo, counters; param, handle and fork have programs of their own */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
@@ -65,6 +66,7 @@ static void sentences(void)
 {
 	CHECK_EQ(bw_err(EINVAL, "map %s: %d bytes: give more", "x", 0), -EINVAL);
 	CHECK_STR(bw_err_text(), "map x: 0 bytes: give more");
+	CHECK(bw_err(INT_MIN, "what a caller's function returned, negated") < 0);
 	CHECK_EQ(bw_err(EIO, "%s", ""), -EIO);
 	CHECK_STR(bw_err_text(), "");
 	bw_err(EIO, "inner");
@@ -178,7 +180,9 @@ static void struct_in(void)
 	CHECK_EQ(bw_struct_in(&into, sizeof(into), sizeof(small), &small, "struct v"), -EINVAL);
 	CHECK_HAS(bw_err_text(), "set it to sizeof(struct v)");
 	small.size = 0;
-	CHECK_EQ(bw_struct_in(&into, sizeof(into), sizeof(small), &small, "v"), -EINVAL);
+	CHECK_EQ(bw_struct_in(&into, sizeof(into), sizeof(small), &small, "op: struct v"), -EINVAL);
+	CHECK_HAS(bw_err_text(), "op: struct v: its size field is 0");
+	CHECK_HAS(bw_err_text(), "set it to sizeof(struct v)");
 	small.size = SIZE_MAX; /* never set: is not read to its end */
 	CHECK_EQ(bw_struct_in(&into, sizeof(into), sizeof(small), &small, "v"), -E2BIG);
 	CHECK_EQ(bw_struct_in(&into, sizeof(into), sizeof(small), NULL, "v"), -EINVAL);

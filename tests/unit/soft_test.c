@@ -19,177 +19,7 @@
 
 #include "core/fault.h"
 #include "core/param.h"
-#include "test.h"
-
-#define PAGE 4096u
-#define MEMORY (64u << 20)
-#define BAR1 (8u << 20)
-#define N(x) (sizeof(x) / sizeof((x)[0]))
-
-/* For the sanitizers: children start threads, and end without those of the parent. */
-static bool is_child;
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-	return "die_after_fork=0:atexit_sleep_ms=0";
-}
-
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-	return is_child;
-}
-
-/* User-mode emulators have no robust futexes, no MADV_DONTFORK, and no fork among threads. */
-static bool emulated(void)
-{
-	void *head;
-	size_t bytes;
-
-	return syscall(SYS_get_robust_list, 0, &head, &bytes) && errno == ENOSYS;
-}
-
-static const struct bw_device_ops *const ops = &bw_soft_ops;
-
-static struct bw_device *dev(int index)
-{
-	struct bw_device *d = bw_soft_device(index);
-
-	CHECK(d);
-	return d;
-}
-
-static uint64_t mem_used(int index)
-{
-	uint64_t total, free;
-
-	CHECK_EQ(ops->mem_info(dev(index), &total, &free), 0);
-	return total - free;
-}
-
-static uint64_t bar1_used(int index)
-{
-	uint64_t total, free;
-
-	bw_soft_aperture(dev(index), &total, &free);
-	return total - free;
-}
-
-static unsigned fds_open(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	CHECK(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
-static uint64_t alloc(size_t bytes)
-{
-	uint64_t addr;
-
-	CHECK_EQ(bw_soft_malloc(dev(0), bytes, &addr), 0);
-	CHECK_EQ(addr % 512, 0);
-	return addr;
-}
-
-struct view {
-	struct bw_soft_window *win;
-	unsigned char *p;
-	size_t bytes;
-};
-
-static int view_try(struct view *v, uint64_t addr, size_t bytes)
-{
-	int ret;
-
-	v->bytes = bytes;
-	v->p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(v->p != MAP_FAILED);
-	ret = bw_soft_window_open(addr, bytes, v->p, &v->win);
-	if (ret)
-		munmap(v->p, bytes);
-	return ret;
-}
-
-static void view_open(struct view *v, uint64_t addr, size_t bytes)
-{
-	int ret = view_try(v, addr, bytes);
-
-	if (ret)
-		FAIL("window: %s", bw_err_text());
-}
-
-static void view_close(struct view *v)
-{
-	munmap(v->p, v->bytes);
-	bw_soft_window_close(v->win);
-}
-
-/* ---- other processes ----------------------------------------------------------------------- */
-
-/* Starts @fn in a child, where a failed CHECK is exit code 1. */
-static pid_t start(void (*fn)(void *arg), void *arg)
-{
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	CHECK(pid >= 0);
-	if (pid)
-		return pid;
-	is_child = true;
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* some wait for ever */
-	if (setjmp(test_jump))
-		_exit(1);
-	fn(arg);
-	_exit(0);
-}
-
-static int finish(pid_t pid)
-{
-	int status = -1;
-
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	return status;
-}
-
-static void in_child(void (*fn)(void *arg), void *arg)
-{
-	CHECK_EQ(finish(start(fn, arg)), 0);
-}
-
-static bool faults(const void *p)
-{
-	fflush(NULL);
-	pid_t pid = fork();
-
-	if (!pid) {
-		signal(SIGSEGV, SIG_DFL);
-		signal(SIGBUS, SIG_DFL);
-		(void)*(const volatile unsigned char *)p;
-		_exit(0);
-	}
-	int status = finish(pid);
-
-	return WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS);
-}
-
-static void put(int fd, const void *p, size_t n)
-{
-	CHECK_EQ(write(fd, p, n), n);
-}
-
-static void take(int fd, void *p, size_t n)
-{
-	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-
-	CHECK_EQ(poll(&pfd, 1, 20000), 1);
-	CHECK_EQ(read(fd, p, n), n);
-}
+#include "soft_test.h"
 
 /* ---- devices ------------------------------------------------------------------------------- */
 
@@ -348,7 +178,7 @@ static void freeing_gives_memory_back(void)
 {
 	uint64_t before = file_blocks(), a = alloc(16 << 20);
 
-	memset(bw_soft_deref(dev(0), a, 16 << 20), 1, 16 << 20);
+	memset(bw_soft_view(dev(0), a, 16 << 20), 1, 16 << 20);
 	CHECK(file_blocks() - before >= 16 << 20);
 	CHECK_EQ(bw_soft_free(a), 0);
 	CHECK(file_blocks() - before < 1 << 20);
@@ -386,19 +216,19 @@ static void deref(void)
 	uint64_t a = alloc(1000), b = alloc(2 << 20);
 	char on_stack;
 
-	CHECK(bw_soft_deref(dev(0), a, 1000));
-	CHECK(bw_soft_deref(dev(0), a + 999, 1));
-	CHECK(!bw_soft_deref(dev(0), a, 1001));
-	CHECK(!bw_soft_deref(dev(0), a + 1000, 1));
-	CHECK(!bw_soft_deref(dev(1), a, 1000));
-	CHECK(!bw_soft_deref(dev(0), b + 1, 2 << 20));
-	CHECK(!bw_soft_deref(dev(0), b + 1, SIZE_MAX));
-	CHECK(!bw_soft_deref(dev(0), (uintptr_t)&on_stack, 1));
-	CHECK_EQ((char *)bw_soft_deref(dev(0), b + 77, 1) - (char *)bw_soft_deref(dev(0), b, 1),
+	CHECK(bw_soft_view(dev(0), a, 1000));
+	CHECK(bw_soft_view(dev(0), a + 999, 1));
+	CHECK(!bw_soft_view(dev(0), a, 1001));
+	CHECK(!bw_soft_view(dev(0), a + 1000, 1));
+	CHECK(!bw_soft_view(dev(1), a, 1000));
+	CHECK(!bw_soft_view(dev(0), b + 1, 2 << 20));
+	CHECK(!bw_soft_view(dev(0), b + 1, SIZE_MAX));
+	CHECK(!bw_soft_view(dev(0), (uintptr_t)&on_stack, 1));
+	CHECK_EQ((char *)bw_soft_view(dev(0), b + 77, 1) - (char *)bw_soft_view(dev(0), b, 1),
 		 77);
 	CHECK_EQ(bw_soft_free(a), 0);
 	CHECK_EQ(bw_soft_free(b), 0);
-	CHECK(!bw_soft_deref(dev(0), a, 1));
+	CHECK(!bw_soft_view(dev(0), a, 1));
 }
 
 static void two_devices(void)
@@ -565,7 +395,7 @@ static void freed_memory_lives_under_a_window(void)
 	CHECK_EQ(b, a); /* the address is used again, the memory is not */
 	CHECK_EQ(bw_soft_free(b), 0);
 	while (n < N(all) && !bw_soft_malloc(dev(0), 1 << 20, &all[n])) {
-		memset(bw_soft_deref(dev(0), all[n], 1 << 20), 0xa5, 1 << 20);
+		memset(bw_soft_view(dev(0), all[n], 1 << 20), 0xa5, 1 << 20);
 		n++;
 	}
 	CHECK_EQ(n, 62);
@@ -608,7 +438,7 @@ static void aperture_runs_out(void)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-static void wait_for_flag(struct bw_device *d, void *arg)
+static void wait_for_flag(struct barway_soft_block *d, void *arg)
 {
 	const void *flag = bw_soft_deref(d, *(uint64_t *)arg, 8);
 
@@ -627,12 +457,12 @@ static void copies_are_asynchronous_and_in_order(void)
 	CHECK_EQ(ops->ce_copy_to(dev(0), data, &two, 8), 0);
 	view_open(&v, flag & ~4095ull, PAGE);
 	CHECK_EQ(bw_soft_stream_create(dev(0), &s), 0);
-	CHECK_EQ(bw_soft_launch(s, wait_for_flag, &flag), 0);
+	CHECK_EQ(bw_soft_launch(s, wait_for_flag, 1, &flag, 0), 0);
 	CHECK_EQ(bw_soft_copy_to_async(s, data, &three, 8), 0);
 	CHECK_EQ(bw_soft_copy_from_async(s, (void *)&got, data, 8), 0);
 	usleep(20000);
 	CHECK_EQ(atomic_load(&got), 0);
-	CHECK_EQ(*(uint64_t *)bw_soft_deref(dev(0), data, 8), 2);
+	CHECK_EQ(*(uint64_t *)bw_soft_view(dev(0), data, 8), 2);
 	/* other work of the device goes on meanwhile */
 	CHECK_EQ(ops->ce_copy_from(dev(0), &two, data, 8), 0);
 	__atomic_store_n((uint64_t *)(v.p + flag % PAGE), 1, __ATOMIC_RELEASE);
@@ -651,7 +481,7 @@ struct pong {
 
 #define ROUNDS 2000u
 
-static void pong_kernel(struct bw_device *d, void *arg)
+static void pong_kernel(struct barway_soft_block *d, void *arg)
 {
 	struct pong *p = arg;
 	uint64_t *w = bw_soft_deref(d, p->addr, 24);
@@ -672,11 +502,11 @@ static void kernel_and_cpu_see_each_other(void)
 	uint64_t *w;
 	struct view v;
 
-	memset(bw_soft_deref(dev(0), p.addr, 24), 0, 24);
+	memset(bw_soft_view(dev(0), p.addr, 24), 0, 24);
 	view_open(&v, p.addr & ~4095ull, PAGE);
 	w = (uint64_t *)(v.p + p.addr % PAGE);
 	CHECK_EQ(bw_soft_stream_create(dev(0), &s), 0);
-	CHECK_EQ(bw_soft_launch(s, pong_kernel, &p), 0);
+	CHECK_EQ(bw_soft_launch(s, pong_kernel, 1, &p, 0), 0);
 	for (uint64_t i = 1; i <= ROUNDS; i++) {
 		__atomic_store_n(&w[2], i * 3, __ATOMIC_RELAXED);
 		__atomic_store_n(&w[0], i, __ATOMIC_RELEASE);
@@ -689,7 +519,7 @@ static void kernel_and_cpu_see_each_other(void)
 	CHECK_EQ(bw_soft_free(p.addr), 0);
 }
 
-static void mark(struct bw_device *d, void *arg)
+static void mark(struct barway_soft_block *d, void *arg)
 {
 	(void)d;
 	++*(int *)arg;
@@ -705,7 +535,7 @@ static void an_error_sticks_until_synchronised(void)
 	CHECK_EQ(bw_soft_stream_create(dev(0), &s), 0);
 	bw_fault_arm(BW_FAULT_COPY, 1);
 	CHECK_EQ(bw_soft_copy_to_async(s, a, buf, 100), 0);
-	CHECK_EQ(bw_soft_launch(s, mark, &marked), 0);
+	CHECK_EQ(bw_soft_launch(s, mark, 1, &marked, 0), 0);
 	CHECK_EQ(bw_soft_stream_sync(s), -EIO);
 	CHECK_HAS(bw_err_text(), "copy engine");
 	CHECK_EQ(marked, 1);
@@ -745,24 +575,24 @@ static void a_queued_copy_keeps_its_memory(void)
 	struct bw_soft_stream *s;
 	static char src[1 << 20];
 
-	memset(bw_soft_deref(dev(0), flag, 8), 0, 8);
+	memset(bw_soft_view(dev(0), flag, 8), 0, 8);
 	used = mem_used(0);
 	a = alloc(1 << 20);
 	CHECK_EQ(bw_soft_stream_create(dev(0), &s), 0);
-	CHECK_EQ(bw_soft_launch(s, wait_for_flag, &flag), 0);
+	CHECK_EQ(bw_soft_launch(s, wait_for_flag, 1, &flag, 0), 0);
 	memset(src, 1, sizeof(src));
 	CHECK_EQ(bw_soft_copy_to_async(s, a, src, sizeof(src)), 0);
 	CHECK_EQ(bw_soft_free(a), 0);
 	b = alloc(1 << 20);
-	bw_soft_store64_release(bw_soft_deref(dev(0), flag, 8), 1);
+	bw_soft_store64_release(bw_soft_view(dev(0), flag, 8), 1);
 	CHECK_EQ(bw_soft_stream_destroy(s), 0);
-	CHECK_EQ(*(char *)bw_soft_deref(dev(0), b, 1), 0);
+	CHECK_EQ(*(char *)bw_soft_view(dev(0), b, 1), 0);
 	CHECK_EQ(bw_soft_free(b), 0);
 	CHECK_EQ(mem_used(0), used);
 	CHECK_EQ(bw_soft_free(flag), 0);
 }
 
-static void look_at_signals(struct bw_device *d, void *arg)
+static void look_at_signals(struct barway_soft_block *d, void *arg)
 {
 	(void)d;
 	pthread_sigmask(SIG_SETMASK, NULL, arg);
@@ -774,7 +604,7 @@ static void streams_take_no_signals(void)
 	sigset_t set, mine;
 
 	CHECK_EQ(bw_soft_stream_create(dev(0), &s), 0);
-	CHECK_EQ(bw_soft_launch(s, look_at_signals, &set), 0);
+	CHECK_EQ(bw_soft_launch(s, look_at_signals, 1, &set, 0), 0);
 	CHECK_EQ(bw_soft_stream_destroy(s), 0);
 	CHECK(sigismember(&set, SIGTERM) && sigismember(&set, SIGUSR1) &&
 	      sigismember(&set, SIGPROF));
@@ -869,36 +699,6 @@ static void import_keeps_memory(void)
 	CHECK_EQ(bw_soft_free(a), 0);
 }
 
-static char share_name[40];
-
-static void share(void)
-{
-	CHECK_EQ(bw_param_set("soft_shared", share_name), 0);
-	CHECK_EQ(bw_param_set("soft_devices", "1"), 0);
-	CHECK_EQ(bw_param_set("soft_memory", "16M"), 0);
-	CHECK_EQ(bw_param_set("soft_bar1", "1M"), 0);
-}
-
-static void share_path(char path[128])
-{
-	snprintf(path, 128, "/dev/shm/barway-%u-%s-0", (unsigned)geteuid(), share_name);
-}
-
-static void new_name(void)
-{
-	static unsigned n;
-
-	snprintf(share_name, sizeof(share_name), "test-%d-%u", (int)getpid(), n++);
-}
-
-static bool name_exists(void)
-{
-	char path[128];
-
-	share_path(path);
-	return !access(path, F_OK);
-}
-
 struct pipes {
 	int to_a[2], to_b[2], out[2];
 };
@@ -927,7 +727,7 @@ static void exporter(void *arg)
 	share();
 	uint64_t a = alloc(10000);
 
-	memset(bw_soft_deref(dev(0), a, 10000), 'A', 10000);
+	memset(bw_soft_view(dev(0), a, 10000), 'A', 10000);
 	CHECK_EQ(bw_soft_ipc_export(a, &ipc), 0);
 	view_open(&v, a, PAGE);
 	put(p->to_b[1], &ipc, sizeof(ipc));
@@ -992,7 +792,7 @@ static void hog(void *arg)
 	share();
 	for (unsigned i = 0; i < 3; i++)
 		a[i] = alloc(4 << 20);
-	memset(bw_soft_deref(dev(0), a[1], 4 << 20), 'H', 4 << 20);
+	memset(bw_soft_view(dev(0), a[1], 4 << 20), 'H', 4 << 20);
 	view_open(&v, a[0], 1 << 20);
 	CHECK_EQ(bw_soft_ipc_export(a[1], &ipc), 0);
 	put(p->out[1], &ipc, sizeof(ipc));
@@ -1312,12 +1112,12 @@ static void child_of_user(void *arg)
 	CHECK(faults((void *)(uintptr_t)in->addr));
 	CHECK_EQ(ops->resolve(in->addr, &seg), -ENOENT);
 	CHECK_EQ(ops->identity(in->addr), 0);
-	CHECK(!bw_soft_deref(in->dev, in->addr, 1));
+	CHECK(!bw_soft_view(in->dev, in->addr, 1));
 	CHECK_EQ(bw_soft_free(in->addr), -ENOENT);
 	CHECK_EQ(bw_soft_mem_unmap(in->vmm), -ENOENT);
 	CHECK_EQ(bw_soft_stream_sync(in->stream), -ESTALE);
 	CHECK_EQ(bw_soft_copy_to_async(in->stream, in->addr, &c, 1), -ESTALE);
-	CHECK_EQ(bw_soft_launch(in->stream, mark, NULL), -ESTALE);
+	CHECK_EQ(bw_soft_launch(in->stream, mark, 1, NULL, 0), -ESTALE);
 	CHECK_EQ(bw_soft_stream_destroy(in->stream), -ESTALE);
 	CHECK_HAS(bw_err_text(), "parent");
 	CHECK_EQ(bw_soft_mem_map(in->vmm, in->handle), -ESTALE);
@@ -1346,7 +1146,7 @@ static void a_forked_child_starts_afresh(void)
 	in.addr = alloc(2 << 20);
 	go = alloc(8);
 	in.id = ops->identity(go);
-	memset(bw_soft_deref(dev(0), go, 8), 0, 8);
+	memset(bw_soft_view(dev(0), go, 8), 0, 8);
 	CHECK_EQ(ops->ce_copy_to(dev(0), in.addr + 9, &c, 1), 0);
 	view_open(&in.v, in.addr, PAGE);
 	CHECK_EQ(bw_soft_reserve(65536, &in.vmm), 0);
@@ -1354,11 +1154,11 @@ static void a_forked_child_starts_afresh(void)
 	CHECK_EQ(bw_soft_mem_map(in.vmm, in.handle), 0);
 	CHECK_EQ(bw_soft_stream_create(dev(0), &in.stream), 0);
 	/* work under way and work that waits */
-	CHECK_EQ(bw_soft_launch(in.stream, wait_for_flag, &go), 0);
+	CHECK_EQ(bw_soft_launch(in.stream, wait_for_flag, 1, &go, 0), 0);
 	CHECK_EQ(bw_soft_copy_from_async(in.stream, &d, in.addr + 9, 1), 0);
 	for (unsigned i = 0; i < 3; i++)
 		in_child(child_of_user, &in);
-	bw_soft_store64_release(bw_soft_deref(dev(0), go, 8), 1);
+	bw_soft_store64_release(bw_soft_view(dev(0), go, 8), 1);
 	CHECK_EQ(bw_soft_stream_destroy(in.stream), 0);
 	CHECK_EQ(d, 'p');
 	CHECK_EQ(in.v.p[9], 'p');
@@ -1462,7 +1262,7 @@ static int everything(void)
 	    (ret = bw_soft_ipc_import(dev(0), &ipc, &imported)) ||
 	    (ret = view_try(&v, large, 8 * PAGE)) || (ret = bw_soft_stream_create(dev(0), &s)) ||
 	    (ret = bw_soft_copy_to_async(s, large, buf, 100)) ||
-	    (ret = bw_soft_launch(s, mark, &(int){ 0 })) ||
+	    (ret = bw_soft_launch(s, mark, 1, &(int){ 0 }, 0)) ||
 	    (ret = bw_soft_stream_sync(s)) || (ret = ops->ce_copy_to(dev(0), va, buf, 100)))
 		goto undo;
 undo:
@@ -1600,10 +1400,5 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 
-	bw_param_set("soft_devices", "2");
-	bw_param_set("soft_memory", "64M");
-	bw_param_set("soft_bar1", "8M");
-	if (bw_param_load())
-		return 1;
-	return test_main(argc, argv, cases);
+	return soft_main(argc, argv, cases);
 }

@@ -1,0 +1,1239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * barway_device.cuh: a kernel's end of a channel. For nvcc and clang, and, as plain C, for kernels
+ * of the soft GPU (barway_soft.h). Nothing to link; no CUDA header is needed.
+ *
+ * READ THIS FIRST. While a kernel runs, cudaFree, cudaFreeHost, cuModuleLoadData and
+ * cudaDeviceSynchronize of its process wait until it ends. A kernel that waits for messages
+ * therefore has to leave when none has come for a while (BARWAY_GPU_IDLE_NS is a good while) with
+ * barway_gpu_leave(); the library launches it again for the next message, see barway_launch_fn in
+ * barway.h. Every wait here has a bound; there is none for ever.
+ *
+ *     extern "C" __global__ void serve(struct barway_channel_gpu handle)
+ *     {
+ *             struct barway_gpu_channel ch;
+ *             uint64_t message[BARWAY_MESSAGE_MAX / 8];
+ *             uint32_t bytes, tag;
+ *
+ *             barway_gpu_attach(&ch, &handle, BARWAY_GPU_SOLE);
+ *             while (!barway_gpu_recv(&ch, message, sizeof(message), &bytes, &tag,
+ *                                     BARWAY_GPU_IDLE_NS, 0))
+ *                     if (barway_gpu_send(&ch, message, bytes, tag, BARWAY_GPU_WAIT_MAX_NS, 0))
+ *                             break; // the CPU has closed, or takes nothing any more
+ *             barway_gpu_leave(&ch);
+ *     }
+ *
+ * Who may call what at once:
+ *   sending    any number of threads, warps and blocks; or one only, with BARWAY_GPU_SOLE, which
+ *              saves two atomic operations
+ *   receiving  one thread, warp or block of all kernels that run; another may take over that
+ *              attaches after the one before has left
+ *   forms      name() by one thread; name_warp() by all 32 threads of a warp together, name_block()
+ *              by all threads of a block together, with the same arguments; name_each() by all
+ *              threads of a warp together, each with a message of its own; name_words() by a
+ *              warp, in registers. Warps are whole ones: a block has 32 threads at least. A thread
+ *              that is SOLE and sends by one form does not send by another. On the soft GPU, where
+ *              a block has one thread, all are the same; as C it needs POSIX (gnu11).
+ *
+ * Memory ordering. A message needs none: every eight bytes of it are marked (barway_channel_abi.h).
+ * Fences are there for OTHER memory that a message announces:
+ *   before a message is stored   fence.acq_rel.sys by every thread that takes part: what these
+ *                                threads wrote before (for name_block(): what all threads of the
+ *                                block wrote, through its barrier) is seen by the CPU that has
+ *                                taken the message, and by whoever the CPU tells
+ *   after a message was taken    ld.acquire.sys of its control word: what the CPU stored through a
+ *                                mapping of this GPU before it sent, and host memory that it wrote
+ *                                before, is seen by loads that follow, of all threads that take
+ *                                part
+ * BARWAY_GPU_RELAXED leaves these out, for messages that stand for themselves. The fence is the
+ * dear one: it waits until all that the thread stored before has arrived, half a microsecond on an
+ * H200.
+ *
+ * What is used, by target:
+ *                  sm_70 and newer                      older
+ *   loads          ld.relaxed.sys                       ld.volatile
+ *   acquiring      ld.acquire.sys                       ld.volatile, membar.sys
+ *   stores         st.relaxed.sys                       st.volatile
+ *   fence          fence.acq_rel.sys                    membar.sys
+ *   counters       atom.relaxed.gpu.add                 atom.add
+ *   warps          shfl.sync, vote.sync                 shfl, vote
+ *
+ * Results are 0 or negative Linux errno values, by these names:
+ */
+#ifndef BARWAY_DEVICE_CUH
+#define BARWAY_DEVICE_CUH
+
+#include <stdint.h>
+
+#include "barway_channel_abi.h"
+
+#define BARWAY_GPU_EAGAIN (-11)    /* nothing there, or no room, and no time was given */
+#define BARWAY_GPU_EINVAL (-22)    /* tag too large */
+#define BARWAY_GPU_EPIPE (-32)     /* the CPU has closed the channel */
+#define BARWAY_GPU_EBADMSG (-74)   /* what stands in the ring is not a message */
+#define BARWAY_GPU_EMSGSIZE (-90)  /* longer than BARWAY_MESSAGE_MAX, or than the room given */
+#define BARWAY_GPU_ETIMEDOUT (-110)
+
+#define BARWAY_GPU_SOLE 1u    /* attach: nobody else sends while this one is attached */
+#define BARWAY_GPU_RELAXED 2u /* send, receive: other memory is not ordered with the message */
+
+#define BARWAY_GPU_IDLE_NS 200000ull       /* a good time to wait before leaving */
+#define BARWAY_GPU_WAIT_MAX_NS 10000000000ull /* longer waits are cut to this */
+
+#if defined(__CUDACC__) || defined(__clang__)
+#define BARWAY_GPU_UNROLL _Pragma("unroll")
+#else
+#define BARWAY_GPU_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+/* ---- what differs between CUDA and the soft GPU ---------------------------------------------- */
+
+#if defined(__CUDACC__) || defined(__CUDA__)
+
+#define BARWAY_GPU_FN static __inline__ __attribute__((device, always_inline, unused))
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define BARWAY_PTX_LD "ld.volatile.global"
+#define BARWAY_PTX_ACQUIRE "ld.volatile.global"
+#define BARWAY_PTX_ST "st.volatile.global"
+#define BARWAY_PTX_FENCE "membar.sys;"
+#define BARWAY_PTX_ADD "atom.global.add.u64"
+#define BARWAY_PTX_SHFL "shfl.idx.b32 %0, %1, %2, 31;"
+#define BARWAY_PTX_VOTE "vote.ballot.b32 %0, p;"
+#define BARWAY_PTX_SYNCWARP ""
+#else
+#define BARWAY_PTX_LD "ld.relaxed.sys.global"
+#define BARWAY_PTX_ACQUIRE "ld.acquire.sys.global"
+#define BARWAY_PTX_ST "st.relaxed.sys.global"
+#define BARWAY_PTX_FENCE "fence.acq_rel.sys;"
+#define BARWAY_PTX_ADD "atom.relaxed.gpu.global.add.u64"
+#define BARWAY_PTX_SHFL "shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
+#define BARWAY_PTX_VOTE "vote.sync.ballot.b32 %0, p, 0xffffffff;"
+#define BARWAY_PTX_SYNCWARP "bar.warp.sync 0xffffffff;"
+#endif
+
+BARWAY_GPU_FN uint64_t barway_gpu_ld(uint64_t at)
+{
+	uint64_t v;
+
+	__asm__ volatile(BARWAY_PTX_LD ".u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+	return v;
+}
+
+/* Two loads in one instruction: each of the two is one access, the pair is not. */
+BARWAY_GPU_FN void barway_gpu_ld2(uint64_t at, uint64_t *a, uint64_t *b)
+{
+	__asm__ volatile(BARWAY_PTX_LD ".v2.u64 {%0, %1}, [%2];"
+			 : "=l"(*a), "=l"(*b) : "l"(at) : "memory");
+}
+
+/* Loads that follow see what was stored before what this one sees. */
+BARWAY_GPU_FN uint64_t barway_gpu_ld_acquire(uint64_t at)
+{
+	uint64_t v;
+
+	__asm__ volatile(BARWAY_PTX_ACQUIRE ".u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+	return v;
+}
+
+BARWAY_GPU_FN void barway_gpu_st(uint64_t at, uint64_t v)
+{
+	__asm__ volatile(BARWAY_PTX_ST ".u64 [%0], %1;" : : "l"(at), "l"(v) : "memory");
+}
+
+BARWAY_GPU_FN void barway_gpu_st2(uint64_t at, uint64_t a, uint64_t b)
+{
+	__asm__ volatile(BARWAY_PTX_ST ".v2.u64 [%0], {%1, %2};"
+			 : : "l"(at), "l"(a), "l"(b) : "memory");
+}
+
+BARWAY_GPU_FN void barway_gpu_fence(void)
+{
+	__asm__ volatile(BARWAY_PTX_FENCE : : : "memory");
+}
+
+BARWAY_GPU_FN uint64_t barway_gpu_add(uint64_t at, uint64_t v)
+{
+	uint64_t old;
+
+	__asm__ volatile(BARWAY_PTX_ADD " %0, [%1], %2;" : "=l"(old) : "l"(at), "l"(v) : "memory");
+	return old;
+}
+
+BARWAY_GPU_FN uint64_t barway_gpu_now(void)
+{
+	uint64_t ns;
+
+	__asm__ volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+	return ns;
+}
+
+/* Between polls that found nothing; @polls: how many so far. */
+BARWAY_GPU_FN void barway_gpu_pause(unsigned polls)
+{
+	(void)polls;
+}
+
+/* For those who are many and in each other's way: some time between @ns and twice that. */
+BARWAY_GPU_FN void barway_gpu_back_off(uint32_t ns)
+{
+	uint32_t clock;
+
+	__asm__ volatile("mov.u32 %0, %%clock;" : "=r"(clock));
+	ns += (clock ^ clock >> 7) & (ns - 1);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+	for (uint32_t now = clock; now - clock < ns;) /* cycles, which are less than that long */
+		__asm__ volatile("mov.u32 %0, %%clock;" : "=r"(now));
+#else
+	__asm__ volatile("nanosleep.u32 %0;" : : "r"(ns) : "memory");
+#endif
+}
+
+BARWAY_GPU_FN unsigned barway_gpu_lane(void)
+{
+	unsigned lane;
+
+	__asm__("mov.u32 %0, %%laneid;" : "=r"(lane));
+	return lane;
+}
+
+BARWAY_GPU_FN uint32_t barway_gpu_shfl(uint32_t v, unsigned lane)
+{
+	uint32_t out;
+
+	__asm__ volatile(BARWAY_PTX_SHFL : "=r"(out) : "r"(v), "r"(lane));
+	return out;
+}
+
+BARWAY_GPU_FN uint64_t barway_gpu_shfl64(uint64_t v, unsigned lane)
+{
+	return (uint64_t)barway_gpu_shfl((uint32_t)(v >> 32), lane) << 32 |
+	       barway_gpu_shfl((uint32_t)v, lane);
+}
+
+BARWAY_GPU_FN uint32_t barway_gpu_ballot(int yes)
+{
+	uint32_t out;
+
+	__asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; " BARWAY_PTX_VOTE " }"
+			 : "=r"(out) : "r"(yes));
+	return out;
+}
+
+/* Which bit is the @n-th, from 1, of those that are set; ~0: there are fewer. */
+BARWAY_GPU_FN uint32_t barway_gpu_nth_bit(uint32_t bits, uint32_t n)
+{
+	uint32_t out;
+
+	__asm__("fns.b32 %0, %1, 0, %2;" : "=r"(out) : "r"(bits), "r"(n));
+	return out;
+}
+
+BARWAY_GPU_FN uint32_t barway_gpu_count_bits(uint32_t bits)
+{
+	uint32_t out;
+
+	__asm__("popc.b32 %0, %1;" : "=r"(out) : "r"(bits));
+	return out;
+}
+
+BARWAY_GPU_FN void barway_gpu_sync_warp(void)
+{
+	__asm__ volatile(BARWAY_PTX_SYNCWARP : : : "memory");
+}
+
+/* Barrier 0 of the block, what __syncthreads() uses. */
+BARWAY_GPU_FN void barway_gpu_sync_block(void)
+{
+	__asm__ volatile("bar.sync 0;" : : : "memory");
+}
+
+/* The thread's place in its block, x fastest, as warps are formed. */
+BARWAY_GPU_FN unsigned barway_gpu_thread(void)
+{
+	unsigned x, y, z, nx, ny;
+
+	__asm__("mov.u32 %0, %%tid.x;" : "=r"(x));
+	__asm__("mov.u32 %0, %%tid.y;" : "=r"(y));
+	__asm__("mov.u32 %0, %%tid.z;" : "=r"(z));
+	__asm__("mov.u32 %0, %%ntid.x;" : "=r"(nx));
+	__asm__("mov.u32 %0, %%ntid.y;" : "=r"(ny));
+	return (z * ny + y) * nx + x;
+}
+
+#else /* the soft GPU, in C */
+
+#include <sched.h>
+#include <time.h>
+
+#include "barway_soft.h"
+
+#define BARWAY_GPU_SOFT 1
+#define BARWAY_GPU_FN static inline __attribute__((unused))
+
+BARWAY_GPU_FN uint64_t barway_gpu_ld(uint64_t at)
+{
+	return __atomic_load_n((const uint64_t *)(uintptr_t)at, __ATOMIC_RELAXED);
+}
+
+BARWAY_GPU_FN void barway_gpu_ld2(uint64_t at, uint64_t *a, uint64_t *b)
+{
+	*a = barway_gpu_ld(at);
+	*b = barway_gpu_ld(at + 8);
+}
+
+BARWAY_GPU_FN uint64_t barway_gpu_ld_acquire(uint64_t at)
+{
+	return __atomic_load_n((const uint64_t *)(uintptr_t)at, __ATOMIC_ACQUIRE);
+}
+
+/* To the GPU's own memory. */
+BARWAY_GPU_FN void barway_gpu_st(uint64_t at, uint64_t v)
+{
+	__atomic_store_n((uint64_t *)(uintptr_t)at, v, __ATOMIC_RELAXED);
+}
+
+BARWAY_GPU_FN uint64_t barway_gpu_add(uint64_t at, uint64_t v)
+{
+	return __atomic_fetch_add((uint64_t *)(uintptr_t)at, v, __ATOMIC_RELAXED);
+}
+
+BARWAY_GPU_FN uint64_t barway_gpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+BARWAY_GPU_FN void barway_gpu_pause(unsigned polls)
+{
+	if (polls % 64 == 63)
+		sched_yield();
+}
+
+BARWAY_GPU_FN void barway_gpu_back_off(uint32_t ns)
+{
+	(void)ns;
+	sched_yield();
+}
+
+#endif
+
+/* ---- the kernel's end ------------------------------------------------------------------------ */
+
+/* A thread's, warp's or block's own view of a channel; every thread that takes part has one. */
+struct barway_gpu_channel {
+	uint64_t gpu, host;  /* where the parts lie, as this code addresses them */
+	uint32_t rx_lines, tx_lines;
+	uint32_t sole;
+	uint64_t tx_credit;  /* lines that the CPU was known to have taken */
+	uint64_t tx_head;    /* SOLE: lines sent */
+	uint64_t rx_tail;    /* lines taken */
+	uint64_t rx_said;    /* what the CPU has been told of that */
+#ifdef BARWAY_GPU_SOFT
+	struct barway_soft_block *block;
+#endif
+};
+
+#ifdef BARWAY_GPU_SOFT
+#define BARWAY_GPU_ST_HOST(c, at, v) \
+	barway_soft_store64((c)->block, (void *)(uintptr_t)(at), (v))
+#define BARWAY_GPU_FENCE(c) barway_soft_fence((c)->block)
+#define BARWAY_GPU_DEAD(c) barway_soft_trapped((c)->block)
+#else
+#define BARWAY_GPU_ST_HOST(c, at, v) barway_gpu_st((at), (v))
+#define BARWAY_GPU_FENCE(c) barway_gpu_fence()
+#define BARWAY_GPU_DEAD(c) 0
+#endif
+
+BARWAY_GPU_FN void barway_gpu_load(struct barway_gpu_channel *c, unsigned flags)
+{
+	c->sole = flags & BARWAY_GPU_SOLE;
+	c->tx_credit = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_CREDIT);
+	c->tx_head = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_HEAD);
+	c->rx_tail = barway_gpu_ld(c->gpu + BARWAY_GPU_RX_TAIL);
+	c->rx_said = barway_gpu_ld(c->gpu + BARWAY_GPU_RX_SAID);
+}
+
+#ifdef BARWAY_GPU_SOFT
+#define BARWAY_GPU_BLOCK_PARAM , struct barway_soft_block *block
+#define BARWAY_GPU_BLOCK_ARG , block
+#else
+#define BARWAY_GPU_BLOCK_PARAM
+#define BARWAY_GPU_BLOCK_ARG
+#endif
+
+/* Where the parts lie; the positions are the caller's to set. */
+BARWAY_GPU_FN int barway_gpu_point(struct barway_gpu_channel *c,
+				   const struct barway_channel_gpu *handle BARWAY_GPU_BLOCK_PARAM)
+{
+	c->rx_lines = handle->rx_lines;
+	c->tx_lines = handle->tx_lines;
+#ifdef BARWAY_GPU_SOFT
+	c->block = block;
+	c->gpu = (uintptr_t)barway_soft_deref(block, handle->gpu, BARWAY_GPU_RING +
+					      (uint64_t)handle->rx_lines * BARWAY_LINE_BYTES);
+	c->host = (uintptr_t)barway_soft_deref(block, handle->host, BARWAY_HOST_RING +
+					       (uint64_t)handle->tx_lines * BARWAY_LINE_BYTES);
+	return c->gpu && c->host ? 0 : BARWAY_GPU_EINVAL;
+#else
+	c->gpu = handle->gpu;
+	c->host = handle->host;
+	return 0;
+#endif
+}
+
+/*
+ * barway_gpu_attach() - begin to use a channel; by each thread that will
+ * @handle: what barway_channel_gpu() gave
+ * @flags:  0 or BARWAY_GPU_SOLE
+ * On the soft GPU it takes the block as well, and returns BARWAY_GPU_EINVAL where the handle's
+ * memory is not there; on a GPU it returns 0.
+ */
+BARWAY_GPU_FN int barway_gpu_attach(struct barway_gpu_channel *c,
+				    const struct barway_channel_gpu *handle,
+				    unsigned flags BARWAY_GPU_BLOCK_PARAM)
+{
+	int error = barway_gpu_point(c, handle BARWAY_GPU_BLOCK_ARG);
+
+	if (!error)
+		barway_gpu_load(c, flags);
+	return error;
+}
+
+/* Has the CPU closed the channel? What it sent before may still be there to be received. */
+BARWAY_GPU_FN int barway_gpu_closed(const struct barway_gpu_channel *c)
+{
+	return barway_gpu_ld(c->gpu + BARWAY_GPU_CLOSED) != 0 || BARWAY_GPU_DEAD(c);
+}
+
+/* One thread says what was taken of the ring to the GPU. */
+BARWAY_GPU_FN void barway_gpu_say_taken(struct barway_gpu_channel *c)
+{
+	BARWAY_GPU_FENCE(c); /* the loads of those lines are done */
+	BARWAY_GPU_ST_HOST(c, c->host + BARWAY_HOST_RX_CREDIT, c->rx_tail);
+	barway_gpu_st(c->gpu + BARWAY_GPU_RX_SAID, c->rx_tail);
+}
+
+/*
+ * barway_gpu_leave() - the kernel that receives is about to end; by one thread, last of all
+ * No message is lost: one that comes now makes the CPU launch the kernel again.
+ */
+BARWAY_GPU_FN void barway_gpu_leave(struct barway_gpu_channel *c)
+{
+	uint64_t left = barway_gpu_ld(c->gpu + BARWAY_GPU_LEFT) + 1;
+
+	barway_gpu_say_taken(c);
+	barway_gpu_st(c->gpu + BARWAY_GPU_LEFT, left);
+	BARWAY_GPU_FENCE(c);
+	BARWAY_GPU_ST_HOST(c, c->host + BARWAY_HOST_LEFT, left);
+}
+
+/* barway_gpu_close() - the CPU's side gets -EPIPE when it has taken what was sent; by one thread */
+BARWAY_GPU_FN void barway_gpu_close(struct barway_gpu_channel *c)
+{
+	BARWAY_GPU_FENCE(c);
+	BARWAY_GPU_ST_HOST(c, c->host + BARWAY_HOST_CLOSED, 1);
+}
+
+/*
+ * A bound of a wait. Whether it is over, and whether the channel was closed, is asked after every
+ * sixteenth poll only: those questions take as long as a poll.
+ */
+struct barway_gpu_wait {
+	uint64_t began, bound;
+	uint32_t polls;
+	uint32_t last; /* the channel was closed: what was sent before is there at the next look */
+};
+
+BARWAY_GPU_FN void barway_gpu_wait_for(struct barway_gpu_wait *w, uint64_t timeout_ns)
+{
+	w->began = 0;
+	w->polls = w->last = 0;
+	w->bound = timeout_ns < BARWAY_GPU_WAIT_MAX_NS ? timeout_ns : BARWAY_GPU_WAIT_MAX_NS;
+}
+
+BARWAY_GPU_FN int barway_gpu_over(struct barway_gpu_wait *w)
+{
+	uint64_t now;
+
+	if (!w->bound)
+		return BARWAY_GPU_EAGAIN;
+	now = barway_gpu_now();
+	if (!w->began)
+		w->began = now;
+	return now - w->began >= w->bound ? BARWAY_GPU_ETIMEDOUT : 0;
+}
+
+/* For kernels that poll words of their own, after each poll that found nothing: 0 to go on. */
+BARWAY_GPU_FN int barway_gpu_expired(struct barway_gpu_wait *w)
+{
+	barway_gpu_pause(w->polls);
+	return w->bound && w->polls++ % 16 != 15 ? 0 : barway_gpu_over(w);
+}
+
+/* After a look that found nothing: 0 to look again. */
+BARWAY_GPU_FN int barway_gpu_waited(const struct barway_gpu_channel *c, struct barway_gpu_wait *w)
+{
+	if (w->last)
+		return BARWAY_GPU_EPIPE;
+	barway_gpu_pause(w->polls);
+	if (w->bound && w->polls++ % 16 != 15)
+		return 0;
+	w->last = (uint32_t)barway_gpu_closed(c);
+	return w->last ? 0 : barway_gpu_over(w);
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+BARWAY_GPU_FN int barway_gpu_has_room(struct barway_gpu_channel *c, uint64_t end)
+{
+	if (end - c->tx_credit <= c->tx_lines)
+		return 1;
+	c->tx_credit = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_CREDIT);
+	return end - c->tx_credit <= c->tx_lines;
+}
+
+/*
+ * One of many producers: takes back what it asked for in vain, so whoever is given a position has
+ * room there, now, and nobody has to wait for him longer than it takes to store a message.
+ */
+BARWAY_GPU_FN int barway_gpu_claim(struct barway_gpu_channel *c, uint64_t n, uint64_t *position)
+{
+	if (barway_gpu_has_room(c, barway_gpu_add(c->gpu + BARWAY_GPU_TX_RESERVED, n) + n)) {
+		*position = barway_gpu_add(c->gpu + BARWAY_GPU_TX_HEAD, n);
+		return 1;
+	}
+	barway_gpu_add(c->gpu + BARWAY_GPU_TX_RESERVED, 0 - n);
+	return 0;
+}
+
+/* By one thread: @n lines in a row, in which there is room. */
+BARWAY_GPU_FN int barway_gpu_take_lines(struct barway_gpu_channel *c, uint64_t n,
+					uint64_t timeout_ns, uint64_t *position)
+{
+	struct barway_gpu_wait wait;
+	uint32_t pause_ns = 64;
+	int error;
+
+	barway_gpu_wait_for(&wait, timeout_ns);
+	for (;;) {
+		if (!c->sole) {
+			if (barway_gpu_claim(c, n, position))
+				return 0;
+			/* what thousands ask for in vain at once is more than the ring: none would
+			 * ever be given any if they did not become fewer */
+			barway_gpu_back_off(pause_ns);
+			pause_ns = pause_ns < 32768 ? pause_ns * 2 : pause_ns;
+		} else if (barway_gpu_has_room(c, c->tx_head + n)) {
+			*position = c->tx_head;
+			c->tx_head += n;
+			barway_gpu_st(c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
+			barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
+			return 0;
+		}
+		/* short of room: until there is some, only look */
+		do {
+			error = barway_gpu_waited(c, &wait);
+			if (error)
+				return error;
+			barway_gpu_back_off(64);
+		} while (!barway_gpu_has_room(c, n + (c->sole ? c->tx_head :
+				barway_gpu_ld(c->gpu + BARWAY_GPU_TX_HEAD))));
+	}
+}
+
+BARWAY_GPU_FN int barway_gpu_check_message(uint32_t bytes, uint32_t tag)
+{
+	if (bytes > BARWAY_MESSAGE_MAX)
+		return BARWAY_GPU_EMSGSIZE;
+	return tag > BARWAY_TAG_MAX ? BARWAY_GPU_EINVAL : 0;
+}
+
+/* The last word of a message: @n of its bytes are the message's, 1 to 7. */
+BARWAY_GPU_FN uint64_t barway_gpu_last_word(const uint64_t *at, uint32_t n)
+{
+	const unsigned char *p = (const unsigned char *)at;
+	uint64_t v = 0;
+
+	for (uint32_t k = 0; k < n; k++)
+		v |= (uint64_t)p[k] << 8 * k;
+	return v;
+}
+
+/* The control word, without mark and displaced bits, of line @line of a message. */
+BARWAY_GPU_FN uint64_t barway_gpu_control(uint64_t position, uint32_t line, uint32_t bytes,
+					  uint32_t tag)
+{
+	uint64_t low = (uint32_t)(position + line);
+
+	return line ? low | (uint64_t)BARWAY_LINE_MORE << 44 :
+		      low | (uint64_t)bytes << 44 | (uint64_t)tag << 32;
+}
+
+#define BARWAY_GPU_TOP (1ull << 63)
+
+/* Seven words of a message and its control word as the line at @p. */
+BARWAY_GPU_FN void barway_gpu_store_line(struct barway_gpu_channel *c, uint64_t p,
+					 uint64_t control, const uint64_t *v)
+{
+	uint64_t mark = BARWAY_LINE_MARK(p, c->tx_lines) ? BARWAY_GPU_TOP : 0;
+	uint64_t at = c->host + BARWAY_HOST_RING + (p & (c->tx_lines - 1)) * BARWAY_LINE_BYTES;
+	uint64_t w[BARWAY_LINE_WORDS];
+
+	w[0] = control | mark;
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 1; i < BARWAY_LINE_WORDS; i++) {
+		w[0] |= v[i - 1] >> 63 << (55 + i);
+		w[i] = (v[i - 1] & ~BARWAY_GPU_TOP) | mark;
+	}
+#ifdef BARWAY_GPU_SOFT
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS; i++)
+		BARWAY_GPU_ST_HOST(c, at + i * 8, w[i]);
+#else
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS; i += 2)
+		barway_gpu_st2(at + i * 8, w[i], w[i + 1]);
+#endif
+}
+
+/* The words of line @line of a message of @bytes: what is past its end is 0. */
+BARWAY_GPU_FN void barway_gpu_get_words(const uint64_t *data, uint32_t bytes, uint32_t line,
+					uint64_t *v)
+{
+	uint32_t words = bytes / 8, first = line * 7;
+
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
+		v[i] = first + i < words ? data[first + i] : 0;
+	if (bytes % 8 && words - first < 7) {
+		uint64_t last = barway_gpu_last_word(data + words, bytes % 8);
+
+		BARWAY_GPU_UNROLL
+		for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
+			v[i] = first + i == words ? last : v[i];
+	}
+}
+
+BARWAY_GPU_FN void barway_gpu_store_message(struct barway_gpu_channel *c, uint64_t position,
+					    const uint64_t *data, uint32_t bytes, uint32_t tag)
+{
+	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes);
+	uint64_t v[BARWAY_LINE_WORDS - 1];
+
+	for (uint32_t line = 0; line < lines; line++) {
+		barway_gpu_get_words(data, bytes, line, v);
+		barway_gpu_store_line(c, position + line,
+				      barway_gpu_control(position, line, bytes, tag), v);
+	}
+}
+
+/* The way to send, by one thread: checks, takes @position, fences. */
+BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes, uint32_t tag,
+				   uint64_t timeout_ns, unsigned flags, uint64_t *position)
+{
+	int error = barway_gpu_check_message(bytes, tag);
+
+	if (!error)
+		error = barway_gpu_take_lines(c, BARWAY_MESSAGE_LINES_OF(bytes), timeout_ns,
+					      position);
+	if (!error && !(flags & BARWAY_GPU_RELAXED))
+		BARWAY_GPU_FENCE(c);
+	return error;
+}
+
+/**
+ * barway_gpu_send() - send a message to the CPU; by one thread
+ * @data:       8-byte aligned
+ * @bytes:      0 to BARWAY_MESSAGE_MAX
+ * @tag:        0 to BARWAY_TAG_MAX, comes with it
+ * @timeout_ns: how long to wait for room; 0: not at all
+ * @flags:      0 or BARWAY_GPU_RELAXED
+ * Returns 0 or BARWAY_GPU_EAGAIN, _ETIMEDOUT, _EPIPE, _EMSGSIZE, _EINVAL: then nothing was sent.
+ * That the CPU has closed is noticed when there is no room.
+ */
+BARWAY_GPU_FN int barway_gpu_send(struct barway_gpu_channel *c, const void *data, uint32_t bytes,
+				  uint32_t tag, uint64_t timeout_ns, unsigned flags)
+{
+	uint64_t position;
+	int error = barway_gpu_begin(c, bytes, tag, timeout_ns, flags, &position);
+
+	if (!error)
+		barway_gpu_store_message(c, position, (const uint64_t *)data, bytes, tag);
+	return error;
+}
+
+/**
+ * barway_gpu_send_line() - send a message of at most 56 bytes, from registers; by one thread
+ * @words: seven; those past @bytes have to be 0
+ * The shortest way: what the compiler knows of @words and @bytes costs nothing. The rest as
+ * barway_gpu_send().
+ */
+BARWAY_GPU_FN int barway_gpu_send_line(struct barway_gpu_channel *c, const uint64_t *words,
+				       uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	uint64_t position;
+	int error = bytes > BARWAY_LINE_DATA ? BARWAY_GPU_EMSGSIZE :
+		    barway_gpu_begin(c, bytes, tag, timeout_ns, flags, &position);
+
+	if (!error)
+		barway_gpu_store_line(c, position, barway_gpu_control(position, 0, bytes, tag),
+				      words);
+	return error;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+BARWAY_GPU_FN uint64_t barway_gpu_line_at(const struct barway_gpu_channel *c, uint64_t p)
+{
+	return c->gpu + BARWAY_GPU_RING + (p & (c->rx_lines - 1)) * BARWAY_LINE_BYTES;
+}
+
+/* Loads a line: are its eight marks right? */
+BARWAY_GPU_FN int barway_gpu_load_line(const struct barway_gpu_channel *c, uint64_t p, uint64_t *w)
+{
+	uint64_t at = barway_gpu_line_at(c, p), all = ~0ull, any = 0;
+
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS; i += 2)
+		barway_gpu_ld2(at + i * 8, &w[i], &w[i + 1]);
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS; i++) {
+		all &= w[i];
+		any |= w[i];
+	}
+	return (BARWAY_LINE_MARK(p, c->rx_lines) ? all : ~any) >> 63 != 0;
+}
+
+/*
+ * The message with the line at @p is there: what was stored before it was sent is seen by what is
+ * loaded after this. A load more, because polling by acquiring loads takes twice as long for each
+ * poll.
+ */
+BARWAY_GPU_FN void barway_gpu_acquire(const struct barway_gpu_channel *c, uint64_t p,
+				      unsigned flags)
+{
+	if (flags & BARWAY_GPU_RELAXED)
+		return;
+	(void)barway_gpu_ld_acquire(barway_gpu_line_at(c, p));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+	barway_gpu_fence();
+#endif
+}
+
+/* The size in a message's first control word, or an error. */
+BARWAY_GPU_FN int barway_gpu_size(uint64_t control, uint64_t position, uint32_t room)
+{
+	uint32_t bytes = (uint32_t)(control >> 44) & 0xfff;
+
+	if ((uint32_t)control != (uint32_t)position || bytes > BARWAY_MESSAGE_MAX)
+		return BARWAY_GPU_EBADMSG;
+	return bytes > room ? BARWAY_GPU_EMSGSIZE : (int)bytes;
+}
+
+BARWAY_GPU_FN void barway_gpu_taken(struct barway_gpu_channel *c, uint64_t lines, int leader)
+{
+	c->rx_tail += lines;
+	if (leader)
+		barway_gpu_st(c->gpu + BARWAY_GPU_RX_TAIL, c->rx_tail);
+	if (c->rx_tail - c->rx_said < c->rx_lines / BARWAY_CREDIT_PART)
+		return;
+	if (leader)
+		barway_gpu_say_taken(c);
+	c->rx_said = c->rx_tail;
+}
+
+/* Word @i of the line @w, with the bit that its mark displaced. */
+BARWAY_GPU_FN uint64_t barway_gpu_line_word(const uint64_t *w, unsigned i)
+{
+	return (w[i] & ~BARWAY_GPU_TOP) | (w[0] << (8 - i) & BARWAY_GPU_TOP);
+}
+
+/* The seven words of the line @w. */
+BARWAY_GPU_FN void barway_gpu_line_words(const uint64_t *w, uint64_t *words)
+{
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 1; i < BARWAY_LINE_WORDS; i++)
+		words[i - 1] = barway_gpu_line_word(w, i);
+}
+
+/* Seven words of a message, those of its line @line, into memory that ends where it does. */
+BARWAY_GPU_FN void barway_gpu_put_words(uint64_t *data, uint32_t bytes, uint32_t line,
+					const uint64_t *v)
+{
+	uint32_t words = bytes / 8, first = line * 7;
+	uint64_t last = 0;
+
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
+		if (first + i < words)
+			data[first + i] = v[i];
+	if (!(bytes % 8) || words - first >= 7)
+		return; /* the last word is whole, or in another line */
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
+		last = first + i == words ? v[i] : last;
+	for (uint32_t k = 0; k < bytes % 8; k++)
+		((unsigned char *)(data + words))[k] = (unsigned char)(last >> 8 * k);
+}
+
+BARWAY_GPU_FN void barway_gpu_put_line(uint64_t *data, uint32_t bytes, uint32_t line,
+				       const uint64_t *w)
+{
+	uint64_t words[BARWAY_LINE_WORDS - 1];
+
+	barway_gpu_line_words(w, words);
+	barway_gpu_put_words(data, bytes, line, words);
+}
+
+/**
+ * barway_gpu_recv_line() - take the next message, of at most 56 bytes, into registers
+ * @words: seven; those past its size are 0
+ * By one thread. The shortest way: words that the caller does not look at cost nothing. A longer
+ * message is BARWAY_GPU_EMSGSIZE, and stays. The rest as barway_gpu_recv().
+ */
+BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *words,
+				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	uint64_t w[BARWAY_LINE_WORDS];
+	struct barway_gpu_wait wait;
+	int size, error;
+
+	barway_gpu_wait_for(&wait, timeout_ns);
+	while (!barway_gpu_load_line(c, c->rx_tail, w)) {
+		error = barway_gpu_waited(c, &wait);
+		if (error)
+			return error;
+	}
+	size = barway_gpu_size(w[0], c->rx_tail, BARWAY_LINE_DATA);
+	if (size < 0)
+		return size;
+	barway_gpu_line_words(w, words);
+	barway_gpu_acquire(c, c->rx_tail, flags);
+	barway_gpu_taken(c, 1, 1);
+	if (bytes)
+		*bytes = (uint32_t)size;
+	if (tag)
+		*tag = (uint32_t)(w[0] >> 32) & 0xfff;
+	return 0;
+}
+
+/**
+ * barway_gpu_recv() - take the next message of the CPU's; by one thread
+ * @data:       8-byte aligned, room for @room bytes
+ * @bytes:      its size; NULL: not wanted
+ * @tag:        its tag; NULL: not wanted
+ * @timeout_ns: how long to wait for one; 0: not at all
+ * @flags:      0 or BARWAY_GPU_RELAXED
+ * Returns 0 or BARWAY_GPU_EAGAIN, _ETIMEDOUT; _EPIPE closed, and all that was sent before has been
+ * taken; _EMSGSIZE larger than @room: it stays; _EBADMSG. What they point to is written only on 0,
+ * but for @data.
+ */
+BARWAY_GPU_FN int barway_gpu_recv(struct barway_gpu_channel *c, void *data, uint32_t room,
+				  uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				  unsigned flags)
+{
+	uint64_t w[BARWAY_LINE_WORDS], control = 0;
+	uint32_t lines = 1, size = 0;
+	struct barway_gpu_wait wait;
+	int error;
+
+	barway_gpu_wait_for(&wait, timeout_ns);
+	for (uint32_t line = 0; line < lines; line++) {
+		uint64_t p = c->rx_tail + line;
+
+		while (!barway_gpu_load_line(c, p, w)) {
+			error = barway_gpu_waited(c, &wait);
+			if (error)
+				return error;
+		}
+		if (!line) {
+			error = barway_gpu_size(w[0], p, room);
+			if (error < 0)
+				return error;
+			size = (uint32_t)error;
+			control = w[0];
+			lines = BARWAY_MESSAGE_LINES_OF(size);
+		} else if ((uint32_t)w[0] != (uint32_t)p ||
+			   ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE) {
+			return BARWAY_GPU_EBADMSG;
+		}
+		barway_gpu_put_line((uint64_t *)data, size, line, w);
+	}
+	barway_gpu_acquire(c, c->rx_tail, flags);
+	barway_gpu_taken(c, lines, 1);
+	if (bytes)
+		*bytes = size;
+	if (tag)
+		*tag = (uint32_t)(control >> 32) & 0xfff;
+	return 0;
+}
+
+/* ---- by a warp, by a block ------------------------------------------------------------------- */
+
+#ifdef BARWAY_GPU_SOFT
+
+#define barway_gpu_send_warp barway_gpu_send
+#define barway_gpu_send_words barway_gpu_send_line /* of one thread: one line */
+#define barway_gpu_recv_words(c, words, room, bytes, tag, timeout_ns, flags) \
+	((void)(room), barway_gpu_recv_line((c), (words), (bytes), (tag), (timeout_ns), (flags)))
+#define barway_gpu_send_block barway_gpu_send
+#define barway_gpu_send_each barway_gpu_send
+#define barway_gpu_recv_warp barway_gpu_recv
+#define barway_gpu_recv_block barway_gpu_recv
+
+BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data, uint32_t room,
+				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	int error = barway_gpu_recv(c, data, room, bytes, tag, timeout_ns, flags);
+
+	return error ? error : 1;
+}
+
+#else
+
+/* What the first thread of a warp found, for all. */
+BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint64_t n,
+					     uint64_t timeout_ns, uint64_t *position)
+{
+	int error = 0;
+
+	/* each thread may have seen another credit when it attached: the first one's decides */
+	*position = c->tx_head;
+	if (c->sole && barway_gpu_shfl(c->tx_head + n - c->tx_credit <= c->tx_lines, 0)) {
+		c->tx_head += n;
+		if (!barway_gpu_lane()) {
+			barway_gpu_st(c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
+			barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
+		}
+		return 0;
+	}
+	if (!barway_gpu_lane())
+		error = barway_gpu_take_lines(c, n, timeout_ns, position);
+	barway_gpu_sync_warp();
+	error = (int)barway_gpu_shfl((uint32_t)error, 0);
+	*position = barway_gpu_shfl64(*position, 0);
+	c->tx_head = barway_gpu_shfl64(c->tx_head, 0);
+	c->tx_credit = barway_gpu_shfl64(c->tx_credit, 0);
+	return error;
+}
+
+/**
+ * barway_gpu_send_words() - send a message from registers; by a warp
+ * @words: seven of each thread: thread k has the message's words 7 k to 7 k + 6; those past @bytes
+ *         have to be 0
+ * The rest as barway_gpu_send_warp(), which is this and loading the words.
+ */
+BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint64_t *words,
+					uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
+					unsigned flags)
+{
+	int error = barway_gpu_check_message(bytes, tag);
+	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes), lane = barway_gpu_lane();
+	uint64_t position;
+
+	if (!error)
+		error = barway_gpu_take_lines_warp(c, lines, timeout_ns, &position);
+	if (error)
+		return error;
+	if (!(flags & BARWAY_GPU_RELAXED)) {
+		BARWAY_GPU_FENCE(c);
+		barway_gpu_sync_warp(); /* nobody stores before all have fenced */
+	}
+	if (lane < lines)
+		barway_gpu_store_line(c, position + lane,
+				      barway_gpu_control(position, lane, bytes, tag), words);
+	return 0;
+}
+
+/** barway_gpu_send_warp() - barway_gpu_send() by a warp: each thread stores a line */
+BARWAY_GPU_FN int barway_gpu_send_warp(struct barway_gpu_channel *c, const void *data,
+				       uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	uint64_t words[BARWAY_LINE_WORDS - 1] = { 0 };
+
+	barway_gpu_sync_warp(); /* what others of the warp have written of it is there */
+	if (bytes <= BARWAY_MESSAGE_MAX && barway_gpu_lane() < BARWAY_MESSAGE_LINES_OF(bytes))
+		barway_gpu_get_words((const uint64_t *)data, bytes, barway_gpu_lane(), words);
+	barway_gpu_sync_warp();
+	return barway_gpu_send_words(c, words, bytes, tag, timeout_ns, flags);
+}
+
+/**
+ * barway_gpu_send_each() - every thread of a warp sends a message of its own
+ *
+ * As barway_gpu_send() by each of the 32, with one claim for all: sizes may differ. All are sent or
+ * none: the result is the same for all.
+ */
+BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void *data,
+				       uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	int error = barway_gpu_check_message(bytes, tag);
+	unsigned lane = barway_gpu_lane();
+	uint32_t lines = error ? 0 : BARWAY_MESSAGE_LINES_OF(bytes), before = lines, total, bad;
+	uint64_t position;
+
+	bad = barway_gpu_ballot(error != 0);
+	if (bad) /* that of the first that has one */
+		return (int)barway_gpu_shfl((uint32_t)error,
+					    barway_gpu_count_bits((bad & (0 - bad)) - 1));
+	for (unsigned step = 1; step < 32; step *= 2) {
+		uint32_t left = barway_gpu_shfl(before, lane >= step ? lane - step : lane);
+
+		before += lane >= step ? left : 0;
+	}
+	total = barway_gpu_shfl(before, 31);
+	if (total > c->tx_lines)
+		return BARWAY_GPU_EMSGSIZE;
+	error = barway_gpu_take_lines_warp(c, total, timeout_ns, &position);
+	if (error)
+		return error;
+	if (!(flags & BARWAY_GPU_RELAXED)) {
+		BARWAY_GPU_FENCE(c);
+		barway_gpu_sync_warp();
+	}
+	barway_gpu_store_message(c, position + before - lines, (const uint64_t *)data, bytes,
+				 tag);
+	return 0;
+}
+
+/* By the first thread, so that all do the same. @looks: how many there were since the last call. */
+BARWAY_GPU_FN int barway_gpu_waited_warp(const struct barway_gpu_channel *c,
+					 struct barway_gpu_wait *wait, uint32_t looks)
+{
+	int error = 0;
+
+	if (wait->bound && !wait->last && wait->polls % 16 + looks < 16) {
+		wait->polls += looks;
+		return 0;
+	}
+	wait->polls |= 15;
+	if (!barway_gpu_lane())
+		error = barway_gpu_waited(c, wait);
+	barway_gpu_sync_warp();
+	wait->last = barway_gpu_shfl(wait->last, 0);
+	wait->polls = barway_gpu_shfl(wait->polls, 0);
+	return (int)barway_gpu_shfl((uint32_t)error, 0);
+}
+
+/**
+ * barway_gpu_recv_words() - take the next message into registers; by a warp
+ * @words: seven of each thread: thread k gets the message's words 7 k to 7 k + 6; 0 past its end
+ * The rest as barway_gpu_recv_warp(), which is this and storing the words.
+ */
+BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *words,
+					uint32_t room, uint32_t *bytes, uint32_t *tag,
+					uint64_t timeout_ns, unsigned flags)
+{
+	uint32_t lane = barway_gpu_lane(), loads = 8, lines, good, need;
+	uint64_t w[BARWAY_LINE_WORDS] = { 0 }, control;
+	struct barway_gpu_wait wait;
+	int size, error, wrong;
+
+	barway_gpu_sync_warp();
+	barway_gpu_wait_for(&wait, timeout_ns);
+	for (;;) {
+		good = barway_gpu_ballot(lane < loads &&
+					 barway_gpu_load_line(c, c->rx_tail + lane, w));
+		if (good & 1) {
+			control = barway_gpu_shfl64(w[0], 0);
+			size = barway_gpu_size(control, c->rx_tail, room);
+			if (size < 0)
+				return size;
+			lines = BARWAY_MESSAGE_LINES_OF((uint32_t)size);
+			need = (1u << lines) - 1;
+			if ((good & need) == need)
+				break;
+			if (lines > loads) {
+				loads = 32; /* a long one: all of it, now */
+				continue;
+			}
+		}
+		error = barway_gpu_waited_warp(c, &wait, 1);
+		if (error)
+			return error;
+	}
+	wrong = lane && lane < lines && ((uint32_t)w[0] != (uint32_t)(c->rx_tail + lane) ||
+					 ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE);
+	if (lines > 1 && barway_gpu_ballot(wrong))
+		return BARWAY_GPU_EBADMSG;
+	barway_gpu_line_words(w, words);
+	if (lane >= lines) {
+		BARWAY_GPU_UNROLL
+		for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
+			words[i] = 0;
+	}
+	barway_gpu_acquire(c, c->rx_tail, flags);
+	barway_gpu_sync_warp(); /* all have loaded: the lines may be written again */
+	barway_gpu_taken(c, lines, !lane);
+	if (bytes)
+		*bytes = (uint32_t)size;
+	if (tag)
+		*tag = (uint32_t)(control >> 32) & 0xfff;
+	return 0;
+}
+
+/** barway_gpu_recv_warp() - barway_gpu_recv() by a warp: each thread loads a line */
+BARWAY_GPU_FN int barway_gpu_recv_warp(struct barway_gpu_channel *c, void *data, uint32_t room,
+				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	uint64_t words[BARWAY_LINE_WORDS - 1];
+	uint32_t size = 0;
+	int error = barway_gpu_recv_words(c, words, room, &size, tag, timeout_ns, flags);
+
+	if (error)
+		return error;
+	if (barway_gpu_lane() < BARWAY_MESSAGE_LINES_OF(size))
+		barway_gpu_put_words((uint64_t *)data, size, barway_gpu_lane(), words);
+	barway_gpu_sync_warp(); /* @data is whole for every thread */
+	if (bytes)
+		*bytes = size;
+	return 0;
+}
+
+/* The first line of a message: how many lines that has; 0: it is not one, or it is too large. */
+BARWAY_GPU_FN uint32_t barway_gpu_lines_from(uint64_t control, uint32_t room)
+{
+	uint32_t bytes = (uint32_t)(control >> 44) & 0xfff;
+
+	return bytes <= room && bytes <= BARWAY_MESSAGE_MAX ? BARWAY_MESSAGE_LINES_OF(bytes) : 0;
+}
+
+/*
+ * Each thread has the line at its place from the tail on, with control word @control, or it is not
+ * there. Which threads have the first line of a message all of which is there, without a gap, a bit
+ * each. *@lines: of the message that begins here; *@error: what stands at the tail is no message,
+ * or too large.
+ */
+BARWAY_GPU_FN uint32_t barway_gpu_first_lines(const struct barway_gpu_channel *c, int is_there,
+					      uint64_t control, uint32_t room, uint32_t *lines,
+					      int *error)
+{
+	uint32_t lane = barway_gpu_lane(), run, more, wrong, bits = ~barway_gpu_ballot(is_there);
+	int mine;
+
+	run = barway_gpu_count_bits((bits & (0 - bits)) - 1); /* the first that is not there */
+	more = ((control >> 44) & 0xfff) == BARWAY_LINE_MORE;
+	*lines = is_there && !more ? barway_gpu_lines_from(control, room) : 0;
+	/* not of this place, or going on with nothing: there it ends */
+	wrong = barway_gpu_ballot(lane < run &&
+				  ((uint32_t)control != (uint32_t)(c->rx_tail + lane) ||
+				   (more && !lane)));
+	if (wrong)
+		run = barway_gpu_count_bits((wrong & (0 - wrong)) - 1);
+	mine = lane < run;
+	if (!mine)
+		*lines = 0;
+	*error = wrong & 1 ? BARWAY_GPU_EBADMSG : 0;
+	if (barway_gpu_ballot(mine && !lane && !*lines))
+		*error = BARWAY_GPU_EMSGSIZE;
+	/* none after one that is too large, or not all there */
+	bits = barway_gpu_ballot(mine && !more && (!*lines || lane + *lines > run));
+	return barway_gpu_ballot(*lines != 0) & ((bits & (0 - bits)) - 1);
+}
+
+/**
+ * barway_gpu_recv_each() - take messages, one for each thread of a warp
+ * @data: of each thread its own
+ *
+ * What is there, at least one: thread k gets the k-th. Returns how many, the same for all; those
+ * that get one have its size and tag. The quickest way to take many. Otherwise as
+ * barway_gpu_recv().
+ */
+BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data, uint32_t room,
+				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	uint32_t lane = barway_gpu_lane(), there, count, lines, start, last;
+	uint64_t w[BARWAY_LINE_WORDS], control = 0;
+	struct barway_gpu_wait wait;
+	int error, mine;
+
+	barway_gpu_wait_for(&wait, timeout_ns);
+	barway_gpu_sync_warp();
+	for (;;) {
+		mine = barway_gpu_load_line(c, c->rx_tail + lane, w);
+		there = barway_gpu_first_lines(c, mine, w[0], room, &lines, &error);
+		if (!there && !error)
+			error = barway_gpu_waited_warp(c, &wait, 1);
+		if (there || error)
+			break;
+	}
+	if (!there)
+		return error;
+	count = barway_gpu_count_bits(there);
+	last = barway_gpu_nth_bit(there, count);
+	last += barway_gpu_shfl(lines, last); /* the first line that stays */
+	start = barway_gpu_nth_bit(there, lane + 1);
+	lines = barway_gpu_shfl(lines, start & 31);
+	mine = 0;
+	for (uint32_t line = 0; lane < count && line < lines; line++) {
+		barway_gpu_load_line(c, c->rx_tail + start + line, w);
+		control = line ? control : w[0];
+		mine |= line && ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE;
+		barway_gpu_put_line((uint64_t *)data, (uint32_t)(control >> 44) & 0xfff, line, w);
+	}
+	if (barway_gpu_ballot(mine))
+		return BARWAY_GPU_EBADMSG; /* one begins within another: nothing is taken */
+	barway_gpu_acquire(c, c->rx_tail + last - 1, flags);
+	barway_gpu_sync_warp(); /* all have loaded: the lines may be written again */
+	barway_gpu_taken(c, last, !lane);
+	if (bytes && lane < count)
+		*bytes = (uint32_t)(control >> 44) & 0xfff;
+	if (tag && lane < count)
+		*tag = (uint32_t)(control >> 32) & 0xfff;
+	return (int)count;
+}
+
+/** barway_gpu_send_block() - barway_gpu_send() by a block; its first warp stores */
+BARWAY_GPU_FN int barway_gpu_send_block(struct barway_gpu_channel *c, const void *data,
+					uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
+					unsigned flags)
+{
+	static __attribute__((shared)) int result;
+	int error;
+
+	barway_gpu_sync_block(); /* all have written what they announce */
+	if (barway_gpu_thread() < 32) {
+		error = barway_gpu_send_warp(c, data, bytes, tag, timeout_ns, flags);
+		if (!barway_gpu_lane())
+			result = error;
+	}
+	barway_gpu_sync_block();
+	return result;
+}
+
+/** barway_gpu_recv_block() - barway_gpu_recv() by a block; its first warp loads */
+BARWAY_GPU_FN int barway_gpu_recv_block(struct barway_gpu_channel *c, void *data, uint32_t room,
+					uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+					unsigned flags)
+{
+	static __attribute__((shared)) uint32_t result[3];
+	uint32_t size = 0, mark = 0;
+	int error;
+
+	barway_gpu_sync_block(); /* nobody still reads @data or the last result */
+	if (barway_gpu_thread() < 32) {
+		error = barway_gpu_recv_warp(c, data, room, &size, &mark, timeout_ns, flags);
+		if (!barway_gpu_lane()) {
+			result[0] = (uint32_t)error;
+			result[1] = size;
+			result[2] = mark;
+		}
+	}
+	barway_gpu_sync_block();
+	error = (int)result[0];
+	if (!error && bytes)
+		*bytes = result[1];
+	if (!error && tag)
+		*tag = result[2];
+	return error;
+}
+
+#endif
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * From the GPU. Whoever waits polls the next line without the lock, in his cache, and takes the
+ * lock when all of the line is there.
+ */
+#include <errno.h>
+
+#include "channel/channel.h"
+#include "channel/line.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define AHEAD 2 /* lines to fetch before they are asked for */
+
+struct message {
+	size_t bytes;
+	unsigned tag, lines;
+	uint64_t position, first[BARWAY_LINE_WORDS];
+};
+
+enum { NOTHING, WHOLE, GARBLED };
+
+static const unsigned char *ring_of(const struct bw_channel *ch)
+{
+	return ch->host + BARWAY_HOST_RING;
+}
+
+/* Is there a whole message? *m has the line that is not one where it is garbled. */
+static int look(const struct bw_channel *ch, struct message *m)
+{
+	uint64_t w[BARWAY_LINE_WORDS], control;
+
+	m->position = atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed);
+	if (!bw_line_get(m->first, ring_of(ch), m->position, ch->to_cpu_lines))
+		return NOTHING;
+	control = m->first[0];
+	m->bytes = control >> 44 & 0xfff;
+	m->tag = control >> 32 & 0xfff;
+	m->lines = BARWAY_MESSAGE_LINES_OF((unsigned)m->bytes);
+	if ((uint32_t)control != (uint32_t)m->position || m->bytes > BARWAY_MESSAGE_MAX)
+		return GARBLED;
+	for (unsigned i = 1; i < m->lines; i++) {
+		if (!bw_line_get(w, ring_of(ch), m->position + i, ch->to_cpu_lines))
+			return NOTHING;
+		if ((uint32_t)w[0] != (uint32_t)(m->position + i) ||
+		    (w[0] >> 44 & 0xfff) != BARWAY_LINE_MORE) {
+			m->position += i;
+			m->first[0] = w[0];
+			return GARBLED;
+		}
+	}
+	return WHOLE;
+}
+
+bool bw_channel_readable(const struct bw_channel *ch)
+{
+	struct message m;
+
+	return look(ch, &m) != NOTHING;
+}
+
+static int garbled(struct bw_channel *ch, const struct message *m)
+{
+	struct bw_reason why;
+
+	bw_reason_set(&why, "what stands in the ring to the CPU at line %llu is not a message "
+		      "(control word 0x%016llx): a kernel wrote over the channel's memory, or uses "
+		      "another version of barway_device.cuh",
+		      (unsigned long long)m->position, (unsigned long long)m->first[0]);
+	return bw_channel_fail(ch, BW_CHANNEL_GARBLED, why.text);
+}
+
+/* By who has the lock, or by the only one left. */
+static void say_taken(struct bw_channel *ch)
+{
+	uint64_t position = atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed);
+
+	atomic_store_explicit(&ch->to_cpu.credit, position, memory_order_relaxed);
+	bw_channel_tell(ch, BARWAY_GPU_TX_CREDIT, position);
+}
+
+void bw_channel_say_taken(struct bw_channel *ch)
+{
+	if (atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed) ==
+	    atomic_load_explicit(&ch->to_cpu.credit, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&ch->to_cpu.lock);
+	if (!ch->win->revoked)
+		say_taken(ch);
+	pthread_mutex_unlock(&ch->to_cpu.lock);
+}
+
+static void take(struct bw_channel *ch, const struct message *m, void *data)
+{
+	uint64_t w[BARWAY_LINE_WORDS], end = m->position + m->lines;
+	size_t done = BARWAY_LINE_DATA, part;
+
+	bw_line_take(data, m->bytes < done ? m->bytes : done, m->first);
+	for (unsigned i = 1; i < m->lines; i++, done += BARWAY_LINE_DATA) {
+		bw_line_get(w, ring_of(ch), m->position + i, ch->to_cpu_lines);
+		part = m->bytes - done;
+		bw_line_take((unsigned char *)data + done,
+			     part < BARWAY_LINE_DATA ? part : BARWAY_LINE_DATA, w);
+	}
+	for (unsigned i = 0; i < AHEAD; i++)
+		__builtin_prefetch(ring_of(ch) +
+				   ((end + i) & (ch->to_cpu_lines - 1)) * BARWAY_LINE_BYTES);
+	atomic_store_explicit(&ch->to_cpu.position, end, memory_order_relaxed);
+	atomic_store_explicit(&ch->to_cpu.messages,
+			      atomic_load_explicit(&ch->to_cpu.messages, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (end - atomic_load_explicit(&ch->to_cpu.credit, memory_order_relaxed) >=
+	    ch->to_cpu_lines / BARWAY_CREDIT_PART)
+		say_taken(ch);
+}
+
+/* -EAGAIN: there is nothing; without a sentence. */
+static int try_recv(struct bw_channel *ch, void *data, size_t room, size_t *bytes, unsigned *tag)
+{
+	unsigned stopped;
+	struct message m;
+	int ret = 0, found;
+
+	pthread_mutex_lock(&ch->to_cpu.lock);
+	stopped = atomic_load_explicit(&ch->stopped, memory_order_relaxed) &
+		  (BW_CHANNEL_SHUT | BW_CHANNEL_GARBLED);
+	if (stopped || ch->win->revoked) {
+		ret = stopped ? bw_channel_stopped_err(ch) : bw_channel_closed_err(ch);
+		pthread_mutex_unlock(&ch->to_cpu.lock);
+		return ret;
+	}
+	found = look(ch, &m);
+	if (found == WHOLE && m.bytes <= room)
+		take(ch, &m, data);
+	pthread_mutex_unlock(&ch->to_cpu.lock);
+	if (found == GARBLED)
+		return garbled(ch, &m);
+	if (found == NOTHING)
+		return -EAGAIN;
+	if (bytes)
+		*bytes = m.bytes;
+	if (m.bytes > room)
+		return bw_err(EMSGSIZE, "the next message has %zu bytes and there is room for %zu: "
+			      "it stays: give room for %u", m.bytes, room, BARWAY_MESSAGE_MAX);
+	if (tag)
+		*tag = m.tag;
+	return 0;
+}
+
+/* Nothing was there: will nothing come any more? What was sent before the end is seen after it. */
+static int ended(struct bw_channel *ch)
+{
+	if (atomic_load_explicit(&ch->stopped, memory_order_acquire))
+		return bw_channel_readable(ch) ? 0 : bw_channel_stopped_err(ch);
+	if (bw_channel_word(ch, BARWAY_HOST_CLOSED) || ch->win->revoked)
+		return bw_channel_readable(ch) ? 0 : bw_channel_closed_err(ch);
+	return 0;
+}
+
+static bool first_line_there(const struct bw_channel *ch)
+{
+	uint64_t w[BARWAY_LINE_WORDS];
+
+	return bw_line_get(w, ring_of(ch),
+			   atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed),
+			   ch->to_cpu_lines);
+}
+
+static int recv_when_there(struct bw_channel *ch, void *data, size_t room, size_t *bytes,
+			   unsigned *tag, uint64_t timeout_ns)
+{
+	struct bw_channel_wait wait = { .timeout_ns = timeout_ns };
+	int ret;
+
+	for (;;) {
+		if (first_line_there(ch)) {
+			ret = try_recv(ch, data, room, bytes, tag);
+			if (ret != -EAGAIN)
+				return ret;
+		}
+		ret = ended(ch);
+		if (ret)
+			return ret;
+		if (!timeout_ns) {
+			ret = bw_channel_idle(ch);
+			return ret ? ret : BW_CHANNEL_NOTHING;
+		}
+		ret = bw_channel_pause(ch, &wait);
+		if (ret == BW_CHANNEL_NOTHING)
+			return bw_err(ETIMEDOUT, "no message from the GPU within %llu ns",
+				      (unsigned long long)timeout_ns);
+		if (ret)
+			return ret;
+	}
+}
+
+/* The message is taken, whatever becomes of this: the next call that finds nothing tries again. */
+static void launch_quietly(struct bw_channel *ch)
+{
+	struct bw_sentence kept;
+
+	bw_err_keep(&kept);
+	if (bw_channel_launch(ch))
+		bw_err_put_back(&kept);
+}
+
+int bw_channel_recv(struct bw_channel *ch, void *data, size_t room, size_t *bytes, unsigned *tag,
+		    uint64_t timeout_ns)
+{
+	int ret = recv_when_there(ch, data, room, bytes, tag, timeout_ns);
+
+	if (!ret && bw_channel_deserted(ch))
+		launch_quietly(ch);
+	return ret;
+}

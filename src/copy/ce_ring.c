@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy/ce_int.h"
+#include "copy/threads.h"
+#include "core/fault.h"
+#include "core/fork.h"
+#include "core/log.h"
+#include "core/param.h"
+
+#define OF_A_DEVICE 4     /* rings; more copies at a time leave it to the driver */
+#define RING_ALONE (2u << 20) /* and at more from the GPU, where one thread copies out of ours */
+/* CE_AUTO: at less than this the driver is better, which has a ring of its own */
+#define RING_TO_GPU 65536
+#define RING_FROM_GPU 4096
+#define SHARE 32768       /* of a chunk, for one of several threads */
+#define CHUNK_LEAST 4096
+#define CHUNK_MOST (64u << 20)
+
+static struct {
+	size_t chunk;
+	unsigned depth;
+	enum ce_pageable pageable;
+	bool stream_to, stream_from; /* the CPU's stores go past its caches */
+	bw_store_fn *store;
+} config = { .chunk = 256 << 10, .depth = 4 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ce_ring *idle;
+static struct { struct bw_device *dev; unsigned rings; } count[16]; /* idle and in use */
+
+static void forget_in_child(void)
+{
+	idle = NULL;
+	memset(count, 0, sizeof(count));
+}
+
+__attribute__((constructor(BW_FORK_DEVICE))) static void register_fork(void)
+{
+	bw_fork_leaf_lock(&lock);
+	bw_fork_forget(forget_in_child);
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static int word_in(enum bw_param p, const char *const *words, const char *known)
+{
+	const char *value = bw_param_text(p);
+
+	for (int i = 0; words[i]; i++)
+		if (!strcmp(value, words[i]))
+			return i;
+	return bw_param_refuse(p, value, strlen(value), known);
+}
+
+int bw_ce_configure(void)
+{
+	static const char *const pageable[] = { "auto", "ring", "driver", NULL };
+	static const char *const stores[] = { "none", "to", "from", "both", NULL };
+	uint64_t chunk = bw_param_size(BW_P_CE_CHUNK), depth = bw_param_size(BW_P_CE_DEPTH);
+	int way = word_in(BW_P_CE_PAGEABLE, pageable, "auto, ring, driver");
+	int past = way < 0 ? way : word_in(BW_P_CE_STREAMING, stores, "none, to, from, both");
+
+	if (past < 0)
+		return past;
+	if (chunk < CHUNK_LEAST || chunk > CHUNK_MOST)
+		return bw_err(EINVAL, "parameter ce_chunk: %llu bytes: give 4K to 64M",
+			      (unsigned long long)chunk);
+	if (depth < 2 || depth > CE_DEPTH)
+		return bw_err(EINVAL, "parameter ce_depth: %llu: give 2 to %u",
+			      (unsigned long long)depth, CE_DEPTH);
+	pthread_mutex_lock(&lock);
+	config.chunk = (chunk + CHUNK_LEAST - 1) & ~(size_t)(CHUNK_LEAST - 1);
+	config.depth = (unsigned)depth;
+	config.pageable = (enum ce_pageable)way;
+	config.stream_to = past & 1;
+	config.stream_from = past & 2;
+	config.store = bw_mmio_choose(BW_WC, bw_mmio_allowed()).store->store;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+bool ce_ring_wanted(size_t bytes, enum bw_direction direction, unsigned threads)
+{
+	if (config.pageable != CE_AUTO)
+		return config.pageable == CE_RING;
+	if (direction == BW_TO_GPU)
+		return bytes >= RING_TO_GPU;
+	return bytes >= RING_FROM_GPU && (threads > 1 || bytes < RING_ALONE);
+}
+
+/* ---- taking and giving back ------------------------------------------------------------------ */
+
+/* Under the lock. The place of @dev in the table; NULL: there are too many devices. */
+static unsigned *count_of(struct bw_device *dev)
+{
+	for (unsigned i = 0; i < sizeof(count) / sizeof(count[0]); i++) {
+		if (!count[i].dev)
+			count[i].dev = dev;
+		if (count[i].dev == dev)
+			return &count[i].rings;
+	}
+	return NULL;
+}
+
+static struct ce_ring *make(struct bw_device *dev, size_t chunk, unsigned depth)
+{
+	struct ce_ring *r = bw_alloc(sizeof(*r));
+	static _Atomic bool told;
+	uint64_t addr;
+	void *base;
+
+	if (r && !dev->ops->host_alloc(dev, chunk * depth, &base, &addr)) {
+		r->dev = dev;
+		r->base = base;
+		r->id = dev->ops->identity((uintptr_t)base);
+		r->chunk = chunk;
+		r->depth = depth;
+		return r;
+	}
+	if (!told) {
+		told = true;
+		bw_log(BW_LOG_WARN, "copies of pageable memory by the copy engine are left to the "
+		       "driver: %s", r ? bw_err_text() : "no memory");
+	}
+	free(r);
+	return NULL;
+}
+
+void ce_host_free(struct bw_device *dev, void *host, uint64_t id)
+{
+	struct bw_sentence kept;
+
+	if (dev->ops->identity((uintptr_t)host) != id)
+		return;
+	bw_err_keep(&kept);
+	dev->ops->host_free(host);
+	bw_err_put_back(&kept);
+}
+
+static void end(struct ce_ring *r)
+{
+	ce_host_free(r->dev, r->base, r->id);
+	free(r);
+}
+
+/* Under the lock. */
+static struct ce_ring *find_idle(struct bw_device *dev)
+{
+	for (struct ce_ring **at = &idle, *r; (r = *at); at = &r->next)
+		if (r->dev == dev) {
+			*at = r->next;
+			return r;
+		}
+	return NULL;
+}
+
+struct ce_ring *ce_ring_take(struct bw_device *dev)
+{
+	struct bw_sentence kept;
+	struct ce_ring *r;
+	unsigned *n, depth;
+	bool room;
+	size_t chunk;
+
+	pthread_mutex_lock(&lock);
+	chunk = config.chunk;
+	depth = config.depth;
+	n = count_of(dev);
+	r = find_idle(dev);
+	room = !r && n && *n < OF_A_DEVICE;
+	if (room)
+		++*n;
+	pthread_mutex_unlock(&lock);
+	/* it may have gone with the context that it was made in, or be of another size */
+	if (r && (r->chunk != chunk || r->depth != depth ||
+		  dev->ops->identity((uintptr_t)r->base) != r->id)) {
+		end(r);
+		r = NULL;
+		room = true;
+	}
+	if (r || !room)
+		return r;
+	bw_err_keep(&kept);
+	r = make(dev, chunk, depth);
+	bw_err_put_back(&kept);
+	if (!r) {
+		pthread_mutex_lock(&lock);
+		--*n;
+		pthread_mutex_unlock(&lock);
+	}
+	return r;
+}
+
+void ce_ring_put(struct ce_ring *r, bool good)
+{
+	pthread_mutex_lock(&lock);
+	if (good) {
+		r->next = idle;
+		idle = r;
+	} else {
+		--*count_of(r->dev);
+	}
+	pthread_mutex_unlock(&lock);
+	if (!good)
+		end(r);
+}
+
+void ce_ring_release(void)
+{
+	struct ce_ring *r, *next;
+
+	pthread_mutex_lock(&lock);
+	r = idle;
+	idle = NULL;
+	for (next = r; next; next = next->next)
+		--*count_of(next->dev);
+	pthread_mutex_unlock(&lock);
+	for (; r; r = next) {
+		next = r->next;
+		end(r);
+	}
+}
+
+/* ---- the CPU's part -------------------------------------------------------------------------- */
+
+struct host_copy {
+	unsigned char *dst;
+	const unsigned char *src;
+	bw_store_fn *store; /* NULL: memcpy() */
+};
+
+static void host_piece(void *arg, size_t from, size_t bytes)
+{
+	const struct host_copy *c = arg;
+
+	if (!c->store) {
+		memcpy(c->dst + from, c->src + from, bytes);
+		return;
+	}
+	c->store(c->dst + from, c->src + from, bytes);
+	bw_fence_publish(); /* before the engine, or the caller, reads it */
+}
+
+void ce_host_copy(const struct ce_ring *r, void *dst, const void *src, size_t bytes,
+		  enum bw_direction direction, unsigned threads)
+{
+	bool past = direction == BW_TO_GPU ? config.stream_to : config.stream_from;
+	struct host_copy c = { dst, src, past ? config.store : NULL };
+
+	bw_threads_run(host_piece, &c, bytes, threads > 1 ? SHARE : bytes, threads, r->dev);
+}

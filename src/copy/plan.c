@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "copy/plan.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy/resident.h"
+#include "core/fault.h"
+#include "core/fork.h"
+#include "core/log.h"
+
+/* ---- plans of devices ------------------------------------------------------------------------ */
+
+struct known {
+	struct known *next;
+	const struct bw_device *dev;
+	struct bw_plan plan;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct known *_Atomic known; /* grows at its head; entries stay until bw_plan_forget() */
+
+__attribute__((constructor(BW_FORK_PLAN))) static void register_fork(void)
+{
+	bw_fork_lock(&lock);
+}
+
+static const struct bw_plan *look(const struct bw_device *dev)
+{
+	for (struct known *k = known; k; k = k->next)
+		if (k->dev == dev)
+			return &k->plan;
+	return NULL;
+}
+
+static void fill_limits(struct bw_plan *plan);
+
+static void find(const struct bw_device *dev, struct bw_plan *plan)
+{
+	struct bw_sentence kept;
+	int ret;
+
+	bw_err_keep(&kept);
+	ret = bw_plan_read(dev, plan);
+	if (ret && ret != -ENOENT)
+		bw_log(BW_LOG_WARN, "%s: the built-in plan is taken", bw_err_text());
+	bw_err_put_back(&kept);
+	if (ret)
+		bw_plan_built_in(dev, plan);
+	fill_limits(plan);
+}
+
+const struct bw_plan *bw_plan_of(struct bw_device *dev)
+{
+	const struct bw_plan *plan = look(dev);
+	struct known *k;
+
+	if (plan)
+		return plan;
+	pthread_mutex_lock(&lock);
+	plan = look(dev);
+	if (!plan) {
+		k = bw_alloc(sizeof(*k));
+		if (k) {
+			k->dev = dev;
+			k->next = known;
+			find(dev, &k->plan);
+			known = k;
+			plan = &k->plan;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return plan ? plan : bw_plan_least();
+}
+
+void bw_plan_forget(void)
+{
+	struct known *k;
+
+	pthread_mutex_lock(&lock);
+	k = known;
+	known = NULL;
+	pthread_mutex_unlock(&lock);
+	while (k) {
+		struct known *next = k->next;
+
+		free(k);
+		k = next;
+	}
+}
+
+/* ---- curves ---------------------------------------------------------------------------------- */
+
+uint64_t bw_curve_ns(const struct bw_curve *c, uint64_t bytes)
+{
+	unsigned i = 0;
+	double slope;
+
+	if (!c->n)
+		return UINT64_MAX;
+	if (c->n == 1 || bytes <= c->bytes[0])
+		return c->ns[0];
+	while (i + 2 < c->n && bytes > c->bytes[i + 1])
+		i++;
+	/* past the end: on along the last stretch */
+	slope = ((double)c->ns[i + 1] - (double)c->ns[i]) /
+		(double)(c->bytes[i + 1] - c->bytes[i]);
+	if (slope < 0 && bytes > c->bytes[i + 1])
+		slope = 0;
+	return (uint64_t)((double)c->ns[i] + slope * (double)(bytes - c->bytes[i]));
+}
+
+/* Another method has to be this much better, in 1/64: it costs more to begin, and CPU caches. */
+#define PREFERENCE 2
+
+static bool better(uint64_t ns, uint64_t cpu_ns)
+{
+	return ns != UINT64_MAX && ns < cpu_ns - cpu_ns / 64 * PREFERENCE;
+}
+
+const struct bw_curve *bw_plan_curve(const struct bw_plan *plan, enum bw_method method,
+				     const struct bw_copy *copy)
+{
+	unsigned direction = copy->direction - 1;
+
+	if (method == BW_METHOD_CE && !copy->pinned && copy->map->copy_threads &&
+	    plan->curve[BW_CURVE_CE_HELPED][direction][0].n)
+		return &plan->curve[BW_CURVE_CE_HELPED][direction][0];
+	return &plan->curve[method][direction][copy->pinned];
+}
+
+static bool is_in(unsigned set, unsigned id)
+{
+	return (set & BW_PLAN_WITHOUT_THREADS &&
+		(id == BW_METHOD_THREADS || id == BW_CURVE_CE_HELPED)) ||
+	       (set & BW_PLAN_WITHOUT_RESIDENT && id == BW_METHOD_RESIDENT);
+}
+
+static uint32_t limit(const struct bw_plan *plan, unsigned without, unsigned direction)
+{
+	const struct bw_curve *cpu = &plan->curve[BW_METHOD_CPU][direction][0], *other;
+
+	for (unsigned shift = 8; shift < 31; shift++) {
+		for (unsigned quarter = 0; quarter < 4; quarter++) {
+			uint32_t bytes = (4u + quarter) << (shift - 2);
+			uint64_t ns = bw_curve_ns(cpu, bytes);
+
+			for (unsigned id = BW_METHOD_CPU + 1; id < BW_CURVES; id++) {
+				other = plan->curve[id][direction];
+				if (!is_in(without, id) &&
+				    (better(bw_curve_ns(&other[0], bytes), ns) ||
+				     better(bw_curve_ns(&other[1], bytes), ns)))
+					return bytes - 1;
+			}
+		}
+	}
+	return UINT32_MAX;
+}
+
+void bw_plan_limits(const struct bw_plan *plan, size_t *cpu_to, size_t *cpu_from)
+{
+	*cpu_to = limit(plan, 0, BW_TO_GPU - 1);
+	*cpu_from = limit(plan, 0, BW_FROM_GPU - 1);
+}
+
+static void fill_limits(struct bw_plan *plan)
+{
+	for (unsigned set = 0; set < 4; set++)
+		for (unsigned direction = 0; direction < 2; direction++)
+			plan->cpu_limit[set][direction] = limit(plan, set, direction);
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static void explain(struct bw_reason *why, const char *name, uint64_t ns, const char *text)
+{
+	size_t at = strlen(why->text);
+
+	if (ns == UINT64_MAX)
+		snprintf(why->text + at, sizeof(why->text) - at, "%s%s: %s", at ? "; " : "", name,
+			 text);
+	else
+		snprintf(why->text + at, sizeof(why->text) - at, "%s%s: %.*f us", at ? "; " : "",
+			 name, ns < 10000 ? 2 : 1, (double)ns / 1000);
+}
+
+const struct bw_copy_method *bw_plan_choose(const struct bw_copy *copy, uint64_t *estimate_ns,
+					    struct bw_reason *why)
+{
+	const struct bw_plan *plan = bw_plan_of(copy->map->win->segs[0].dev);
+	const struct bw_copy_method *best = bw_copy_method(BW_METHOD_CPU);
+	uint64_t best_ns = UINT64_MAX;
+
+	if (why)
+		why->text[0] = '\0';
+	for (unsigned i = 0; bw_copy_methods[i]; i++) {
+		const struct bw_copy_method *method = bw_copy_methods[i];
+		struct bw_reason reason = { "" };
+		uint64_t ns = UINT64_MAX;
+
+		if (method->score(copy, &reason) >= 0) {
+			ns = bw_curve_ns(bw_plan_curve(plan, method->id, copy), copy->bytes);
+			if (ns == UINT64_MAX)
+				bw_reason_set(&reason, "no figures: run 'barway tune'");
+		}
+		if (why)
+			explain(why, method->name, ns, reason.text);
+		/* one CPU thread is first in the list */
+		if (best_ns == UINT64_MAX ? ns != UINT64_MAX : better(ns, best_ns)) {
+			best = method;
+			best_ns = ns;
+		}
+	}
+	if (estimate_ns)
+		*estimate_ns = best_ns;
+	return best;
+}
+
+static bool has_not_begun(int ret)
+{
+	return ret == -EFAULT || ret == -ENOTSUP || ret == -ENOMEM || ret == -EAGAIN ||
+	       ret == -ENODEV;
+}
+
+/* No silent slow path: once, with what keeps the better one from it. */
+static void report(const struct bw_copy_method *method)
+{
+	static _Atomic bool told;
+
+	if (!told) {
+		told = true;
+		bw_log(BW_LOG_WARN, "copy by %s: %s: one CPU thread copies instead", method->name,
+		       bw_err_text());
+	}
+}
+
+/* Need nobody be asked whose memory it is? No resident copier is there, whose sizes they are. */
+static bool is_for_cpu(const struct bw_copy *copy)
+{
+	const struct bw_mapping *m = copy->map;
+	size_t alone = copy->direction == BW_TO_GPU ? m->cpu_alone_to : m->cpu_alone_from;
+
+	return copy->bytes <= alone && !bw_resident_any();
+}
+
+int bw_copy_run(struct bw_copy *copy, enum bw_method id)
+{
+	const struct bw_copy_method *method;
+	struct bw_reason why = { "" };
+	struct bw_sentence kept;
+	int ret;
+
+	method = bw_copy_method(id);
+	if (id != BW_METHOD_AUTO && !method)
+		return bw_err(ENOTSUP, "method %u is not a value of enum barway_method", id);
+	if (!copy->bytes)
+		return 0;
+	if (id == BW_METHOD_AUTO && is_for_cpu(copy))
+		return bw_copy_method(BW_METHOD_CPU)->copy(copy);
+	if (id != BW_METHOD_CPU)
+		bw_copy_find_host(copy);
+	if (method) /* asked for by name */
+		return method->score(copy, &why) < 0 ?
+		       bw_err(ENOTSUP, "method %s: %s", method->name, why.text) :
+		       method->copy(copy);
+	method = bw_plan_choose(copy, NULL, NULL);
+	bw_err_keep(&kept);
+	ret = method->copy(copy);
+	if (!has_not_begun(ret))
+		return ret;
+	report(method);
+	bw_err_put_back(&kept);
+	return bw_copy_method(BW_METHOD_CPU)->copy(copy);
+}

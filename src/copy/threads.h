@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * copy/threads: helper threads for large copies, off unless a context asks for them.
+ *
+ * The process has one pool, as large as the largest wish of its open contexts; it is made by the
+ * first copy that wants it and ended when the last such context closes. A helper that has just
+ * worked polls for more for a short while, so that the next copy finds it within about a
+ * microsecond, and sleeps in a futex after that. One copy at a time has the helpers; who comes
+ * meanwhile does his own work alone.
+ */
+#ifndef BW_COPY_THREADS_H
+#define BW_COPY_THREADS_H
+
+#include "copy/copy.h"
+
+extern const struct bw_copy_method bw_copy_threads;
+
+#define BW_THREADS_MAX 64u
+
+/* A context wants @count helpers (0: none, nothing happens) on @cpus ("": near the device of the
+ * first copy). -EINVAL the list. bw_threads_leave() takes the wish back. */
+int bw_threads_enter(unsigned count, const char *cpus);
+void bw_threads_leave(unsigned count);
+/* Checks a list of CPUs, "2-5,8". */
+bool bw_threads_cpus_ok(const char *cpus);
+
+/*
+ * Calls @piece for [0, bytes) cut into pieces of @chunk bytes (the last may be shorter), in any
+ * order, from at most @threads threads, the caller's among them; returns when all are done. @piece
+ * is to order its own stores (a fence of purpose "publish") before it returns.
+ */
+void bw_threads_run(void (*piece)(void *arg, size_t from, size_t bytes), void *arg, size_t bytes,
+		    size_t chunk, unsigned threads, const struct bw_device *near);
+
+/* memcpy between host memories by at most @threads threads. */
+void bw_threads_memcpy(void *dst, const void *src, size_t bytes, unsigned threads);
+
+#endif

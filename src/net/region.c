@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* net/region: memory that transfers go to and come from, and the keys by which peers name it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "core/fault.h"
+#include "net/net_int.h"
+
+#define REGIONS_MAX 65536u
+#define END_NS 50000000u
+
+/* ---- bytes by the CPU ------------------------------------------------------------------------ */
+
+void bw_region_store(struct bw_region *r, uint64_t offset, const void *src, size_t n)
+{
+	struct bw_mapping *m = r->map;
+
+	if (!m)
+		memcpy(r->host + offset, src, n);
+	else if (!bw_store_word(m->ptr + offset, src, n))
+		m->store(m->ptr + offset, src, n);
+}
+
+void bw_region_load(struct bw_region *r, void *dst, uint64_t offset, size_t n)
+{
+	struct bw_mapping *m = r->map;
+
+	if (!m)
+		memcpy(dst, r->host + offset, n);
+	else
+		m->load(dst, m->ptr + offset, n);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+struct key {
+	char magic[8];
+	uint64_t bytes, check;
+	uint32_t id, reserved;
+	unsigned char secret[16];
+	uint64_t zero[2];
+};
+_Static_assert(sizeof(struct key) == BW_KEY_BYTES, "struct barway_key");
+
+static const char magic[8] = "barway1";
+
+/* Against keys that were damaged or are none; against forgers there is the secret. */
+static uint64_t checksum(const struct key *key)
+{
+	const unsigned char *p = (const unsigned char *)key;
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < sizeof(*key); i++)
+		if (i < offsetof(struct key, check) || i >= offsetof(struct key, id))
+			h = (h ^ p[i]) * 0x100000001b3u;
+	return h;
+}
+
+bool bw_key_parse(const unsigned char *bytes, uint32_t *id, unsigned char secret[16])
+{
+	struct key key;
+
+	memcpy(&key, bytes, sizeof(key));
+	if (memcmp(key.magic, magic, sizeof(magic)) || key.check != checksum(&key))
+		return false;
+	*id = key.id;
+	memcpy(secret, key.secret, sizeof(key.secret));
+	return true;
+}
+
+int bw_region_key(struct bw_region *r, unsigned char out[BW_KEY_BYTES])
+{
+	struct key key = { .bytes = r->bytes, .id = r->id };
+
+	if (!r->access)
+		return bw_err(EACCES, "the region was opened for no peer: give BARWAY_REGION_PUT "
+			      "or BARWAY_REGION_GET");
+	memcpy(key.magic, magic, sizeof(magic));
+	memcpy(key.secret, r->secret, sizeof(key.secret));
+	key.check = checksum(&key);
+	memcpy(out, &key, sizeof(key));
+	return 0;
+}
+
+/* In a time that does not depend on where they differ. */
+static bool same_secret(const unsigned char *a, const unsigned char *b)
+{
+	unsigned char d = 0;
+
+	for (int i = 0; i < 16; i++)
+		d |= a[i] ^ b[i];
+	return !d;
+}
+
+struct bw_region *bw_region_find(struct bw_ep *ep, uint32_t id, const unsigned char *secret)
+{
+	unsigned place = id & 0xffff;
+	struct bw_region *r = place < ep->nregion_ids ? ep->region_by_id[place] : NULL;
+
+	return r && r->id == id && r->access && !r->closed && same_secret(r->secret, secret) ? r :
+	       NULL;
+}
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+static int grow(struct bw_ep *ep)
+{
+	unsigned n = ep->nregion_ids ? 2 * ep->nregion_ids : 64;
+	struct bw_region **list;
+	uint16_t *generations;
+
+	if (n > REGIONS_MAX)
+		return bw_err(ENOSPC, "%u regions are open: close some", REGIONS_MAX);
+	list = bw_alloc_array(n, sizeof(struct bw_region *));
+	generations = bw_alloc_array(n, sizeof(*generations));
+	if (!list || !generations) {
+		free(list);
+		free(generations);
+		return bw_err(ENOMEM, "no memory for a region: free some");
+	}
+	if (ep->nregion_ids) {
+		memcpy(list, ep->region_by_id, ep->nregion_ids * sizeof(struct bw_region *));
+		memcpy(generations, ep->region_generations,
+		       ep->nregion_ids * sizeof(*generations));
+	}
+	free(ep->region_by_id);
+	free(ep->region_generations);
+	ep->region_by_id = list;
+	ep->region_generations = generations;
+	ep->nregion_ids = n;
+	return 0;
+}
+
+static int take_id(struct bw_ep *ep, struct bw_region *r)
+{
+	unsigned i = 0;
+	int ret = 0;
+
+	while (i < ep->nregion_ids && ep->region_by_id[i])
+		i++;
+	if (i == ep->nregion_ids)
+		ret = grow(ep);
+	if (ret)
+		return ret;
+	ep->region_by_id[i] = r;
+	r->id = i | (uint32_t)++ep->region_generations[i] << 16;
+	return 0;
+}
+
+/* ---- registration ---------------------------------------------------------------------------- */
+
+static void unregister(struct bw_region *r)
+{
+	for (unsigned i = 0; i < r->nregs; i++) {
+		struct bw_netrail *rail = &r->ep->rail[i];
+
+		pthread_mutex_lock(&rail->lock);
+		BW_CALL(rail, unreg, &r->reg[i]);
+		pthread_mutex_unlock(&rail->lock);
+	}
+	r->nregs = 0;
+}
+
+static int register_on_rails(struct bw_region *r, const struct bw_reg_request *request)
+{
+	int ret = 0;
+
+	while (r->nregs < r->ep->nrails && !ret) {
+		struct bw_netrail *rail = &r->ep->rail[r->nregs];
+
+		pthread_mutex_lock(&rail->lock);
+		ret = BW_CALL(rail, reg, request, &r->reg[r->nregs]);
+		pthread_mutex_unlock(&rail->lock);
+		if (!ret)
+			r->nregs++;
+	}
+	if (ret)
+		unregister(r);
+	return ret;
+}
+
+/* Host memory; where CPUs move the bytes each transfer registers its own range. */
+static int open_host(struct bw_region *r)
+{
+	struct bw_reg_request request = { .ptr = r->host, .bytes = r->bytes, .dmabuf = -1,
+					  .remote_write = true, .remote_read = true };
+
+	snprintf(r->rung, sizeof(r->rung), "host");
+	bw_reason_set(&r->reason, "host memory");
+	r->direct = !r->ep->rail[0].info.by_cpu;
+	return r->ep->rail[0].info.by_cpu ? 0 : register_on_rails(r, &request);
+}
+
+/* GPU memory: the ladder, each rung's refusal told. */
+static int open_gpu(struct bw_region *r)
+{
+	const struct bw_rail_info *info = &r->ep->rail[0].info;
+	struct bw_reg_request request = {
+		.ptr = (void *)(uintptr_t)r->addr, .bytes = r->bytes, .gpu = true, .dmabuf = -1,
+		.remote_write = true, .remote_read = true,
+	};
+	struct bw_sentence kept;
+	int ret = -ENOTSUP;
+
+	bw_err_keep(&kept);
+	snprintf(r->rung, sizeof(r->rung), "staged");
+	if (!info->reaches_gpu)
+		bw_reason_set(&r->reason, "network %s: CPUs move its bytes, no card reaches GPU "
+			      "memory: use verbs, efa or cxi", info->network);
+	else if (r->ep->options.path == BW_PATH_STAGED)
+		bw_reason_set(&r->reason, "the endpoint was opened for the staged path");
+	else
+		ret = register_on_rails(r, &request);
+	if (!ret) {
+		r->direct = true;
+		snprintf(r->rung, sizeof(r->rung), "%s", r->reg[0].rung);
+		bw_reason_set(&r->reason, "the network card reaches it: %s", r->rung);
+		bw_err_put_back(&kept);
+		return 0;
+	}
+	if (info->reaches_gpu && r->ep->options.path != BW_PATH_STAGED)
+		bw_reason_set(&r->reason, "%s", bw_err_text());
+	if (r->ep->options.path == BW_PATH_DIRECT)
+		return bw_err(ENOTSUP, "the endpoint requires the direct path, and this memory "
+			      "cannot have it: %s", r->reason.text);
+	bw_err_put_back(&kept);
+	return 0;
+}
+
+/* Reads a byte of each page through the kernel, which says so where there is none. */
+static int is_there(const unsigned char *p, size_t bytes)
+{
+	int fds[2], ret = 0;
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+		return 0; /* cannot tell */
+	for (int end = 0; end < 2 && !ret; end++)
+		if (write(fds[1], end ? p + bytes - 1 : p, 1) < 0 && errno == EFAULT)
+			ret = bw_err(EFAULT, "nothing is there: give memory that is mapped");
+	close(fds[0]);
+	close(fds[1]);
+	return ret;
+}
+
+/* ---- open, close ----------------------------------------------------------------------------- */
+
+static void link_region(struct bw_region *r)
+{
+	r->next = r->ep->regions;
+	if (r->next)
+		r->next->prev = r;
+	r->ep->regions = r;
+}
+
+int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t access,
+		   struct bw_mapping *map, struct bw_device *dev, struct bw_region **out)
+{
+	struct bw_region *r;
+	int ret;
+
+	if (access & ~(BW_REGION_PUT | BW_REGION_GET))
+		return bw_err(EINVAL, "access 0x%x: only BARWAY_REGION_PUT and BARWAY_REGION_GET "
+			      "are known", access);
+	r = bw_alloc(sizeof(*r));
+	if (!r)
+		return bw_err(ENOMEM, "no memory for a region: free some");
+	r->ep = ep;
+	r->addr = addr;
+	r->bytes = bytes;
+	r->access = access;
+	r->map = map;
+	r->dev = dev;
+	r->host = map ? map->ptr : (unsigned char *)(uintptr_t)addr;
+	ret = map ? 0 : is_there(r->host, bytes);
+	if (!ret && getrandom(r->secret, sizeof(r->secret), 0) != (ssize_t)sizeof(r->secret))
+		ret = bw_err(EIO, "the system gives no random bytes: %s", strerror(errno));
+	bw_ep_lock(ep);
+	if (!ret)
+		ret = map ? open_gpu(r) : open_host(r);
+	if (!ret)
+		ret = take_id(ep, r);
+	if (!ret)
+		link_region(r);
+	else
+		unregister(r);
+	bw_ep_unlock(ep);
+	if (ret)
+		free(r);
+	else
+		*out = r;
+	return ret;
+}
+
+static void unref(struct bw_region *r)
+{
+	if (r->closed && !r->refs)
+		free(r);
+}
+
+void bw_region_unref(struct bw_region *r)
+{
+	r->refs--;
+	unref(r);
+}
+
+static void shut(struct bw_region *r)
+{
+	r->closed = true;
+	r->ep->region_by_id[r->id & 0xffff] = NULL;
+	if (r->prev)
+		r->prev->next = r->next;
+	else
+		r->ep->regions = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	unregister(r);
+	explicit_bzero(r->secret, sizeof(r->secret));
+	r->map = NULL;
+	r->host = NULL;
+	unref(r);
+}
+
+/* What peers have begun may only lack that somebody here looks. */
+static void let_peers_end(struct bw_region *r)
+{
+	uint64_t until_ns = bw_now_ns() + END_NS, since = 0;
+	struct bw_ep *ep = r->ep;
+	bool busy = true;
+
+	while (busy && bw_now_ns() < until_ns) {
+		bw_ep_lock(ep);
+		busy = r->uses && !r->own;
+		bw_ep_unlock(ep);
+		if (busy)
+			bw_ep_step(ep, &since, until_ns);
+	}
+}
+
+int bw_region_close(struct bw_region *r)
+{
+	struct bw_ep *ep = r->ep;
+	int ret = 0;
+
+	let_peers_end(r);
+	bw_ep_lock(ep);
+	if (r->uses)
+		ret = bw_err(EBUSY, "%u transfers of the region are under way: wait for them, or "
+			     "cancel them", r->uses);
+	else
+		shut(r);
+	bw_ep_unlock(ep);
+	return ret;
+}
+
+void bw_region_drop(struct bw_region *r)
+{
+	struct bw_ep *ep = r->ep;
+
+	pthread_mutex_lock(&ep->lock);
+	shut(r);
+	pthread_mutex_unlock(&ep->lock);
+}
+
+void bw_region_view(const struct bw_region *r, struct bw_region_view *view)
+{
+	view->addr = r->addr;
+	view->bytes = r->bytes;
+	view->access = r->access;
+	view->direct = r->direct;
+	view->rung = r->rung;
+	view->reason = r->reason.text;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Between processes: every operation, with soft GPUs of their own and with shared ones; a peer
+ * that is killed in the middle, that stops, that comes again.
+ */
+#include "net_test.h"
+
+#define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
+#define BYTES (8 * MIB)
+
+static const char *network;
+static int threads;
+static unsigned rails;
+
+/* ---- the child: an end that does what it is told --------------------------------------------- */
+
+static int sock; /* between the two */
+
+struct order {
+	char what;       /* 's' send, 'r' receive, 'c' check, 'f' fill, 'q' quit */
+	uint64_t at, bytes, seed;
+};
+
+static void put_all(const void *p, size_t n)
+{
+	CHECK_EQ(write(sock, p, n), (ssize_t)n);
+}
+
+static void get_all(void *p, size_t n)
+{
+	size_t have = 0;
+
+	while (have < n) {
+		ssize_t got = read(sock, (char *)p + have, n - have);
+
+		if (got <= 0)
+			FAIL("the other process is gone");
+		have += (size_t)got;
+	}
+}
+
+/* Waits for the next order, and makes progress meanwhile. */
+static bool next_order(struct end *e, struct order *o)
+{
+	for (;;) {
+		ssize_t n = recv(sock, o, sizeof(*o), MSG_DONTWAIT);
+
+		if (n == (ssize_t)sizeof(*o))
+			return o->what != 'q';
+		if (n == 0 || (n < 0 && errno != EAGAIN))
+			return false;
+		if (!barway_endpoint_progress(e->ep))
+			sched_yield();
+	}
+}
+
+static int obey(struct end *e, struct memory *m, const struct order *o)
+{
+	struct barway_part part = { .local = o->at, .bytes = o->bytes };
+	struct barway_transfer_options options = {
+		.operation = o->what == 's' ? BARWAY_SEND : BARWAY_RECV, .tag = o->seed,
+	};
+	unsigned char *want = malloc(o->bytes + 1), *got = malloc(o->bytes + 1);
+	struct barway_transfer *t;
+	int ret = 0;
+
+	CHECK(want && got);
+	test_fill(want, o->bytes, o->seed);
+	if (o->what == 's' || o->what == 'f')
+		write_to(e, m, o->at, want, o->bytes);
+	if (o->what == 's' || o->what == 'r') {
+		t = prepare(e, m, &part, 1, &options);
+		OK(barway_transfer_post(t));
+		ret = barway_transfer_wait(t, BARWAY_VISIBLE, 20 * SECOND);
+		OK(barway_transfer_free(t));
+	}
+	if (o->what == 'r' || o->what == 'c') {
+		read_from(e, m, o->at, got, o->bytes);
+		if (!ret && memcmp(want, got, o->bytes))
+			ret = -EBADMSG;
+	}
+	free(want);
+	free(got);
+	return ret;
+}
+
+static void child(bool gpu)
+{
+	struct barway_endpoint_options options = end_options(network, threads, rails);
+	struct memory m;
+	struct order o;
+	struct end e;
+	char name[64] = "";
+
+	end_open(&e, &options);
+	OK(barway_endpoint_name(e.ep, name, sizeof(name)));
+	put_all(name, sizeof(name));
+	OK(barway_peer_accept(e.ep, 20 * SECOND, &e.peer));
+	memory_open(&e, &m, gpu, BYTES, BOTH);
+	put_all(&m.key, sizeof(m.key));
+	while (next_order(&e, &o)) {
+		int ret = obey(&e, &m, &o);
+
+		put_all(&ret, sizeof(ret));
+	}
+	memory_close(&e, &m);
+	end_close(&e);
+}
+
+static pid_t start(bool gpu)
+{
+	int both[2];
+	pid_t pid;
+
+	end_close(&a); /* what a failed case left */
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both));
+	fflush(stdout);
+	fflush(stderr);
+	pid = fork();
+	sock = both[!pid];
+	close(both[!!pid]);
+	if (pid)
+		return pid;
+	is_child = true;
+	alarm(SANITIZED ? 200 : 60);
+	if (setjmp(test_jump))
+		_exit(1);
+	child(gpu);
+	_exit(0);
+}
+
+static void command(char what, uint64_t at, uint64_t bytes, uint64_t seed)
+{
+	struct order o = { what, at, bytes, seed };
+
+	put_all(&o, sizeof(o));
+}
+
+/* While the endpoint makes progress. */
+static void answer(void)
+{
+	double until = seconds() + 30;
+	int ret = -1;
+
+	while (recv(sock, &ret, sizeof(ret), MSG_DONTWAIT) != (ssize_t)sizeof(ret)) {
+		barway_endpoint_progress(a.ep);
+		if (seconds() > until)
+			FAIL("the other process does not answer");
+	}
+	CHECK_EQ(ret, 0);
+}
+
+static struct memory ma, mb;
+
+static void meet(bool gpu)
+{
+	struct barway_endpoint_options options = end_options(network, threads, rails);
+	char name[64];
+
+	end_open(&a, &options);
+	get_all(name, sizeof(name));
+	OK(barway_peer_connect(a.ep, name, 20 * SECOND, &a.peer));
+	memory_open(&a, &ma, gpu, BYTES, BOTH);
+	get_all(&mb.key, sizeof(mb.key));
+}
+
+static void part_ways(pid_t pid)
+{
+	int status;
+
+	command('q', 0, 0, 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	close(sock);
+	CHECK_EQ(status, 0);
+	memory_close(&a, &ma);
+	end_close(&a);
+}
+
+static void same(size_t at, size_t n, uint64_t seed)
+{
+	unsigned char *want = malloc(n + 1), *got = malloc(n + 1);
+
+	CHECK(want && got);
+	test_fill(want, n, seed);
+	read_from(&a, &ma, at, got, n);
+	CHECK(!memcmp(want, got, n));
+	free(want);
+	free(got);
+}
+
+static void fill(size_t at, size_t n, uint64_t seed)
+{
+	unsigned char *data = malloc(n + 1);
+
+	CHECK(data);
+	test_fill(data, n, seed);
+	write_to(&a, &ma, at, data, n);
+	free(data);
+}
+
+static struct barway_transfer *one(unsigned op, size_t local, size_t remote, size_t n, uint64_t tag)
+{
+	struct barway_part part = { local, remote, n };
+	struct barway_transfer_options o = { .operation = op, .tag = tag };
+
+	o.key = op == BARWAY_PUT || op == BARWAY_GET ? &mb.key : NULL;
+	return prepare(&a, &ma, &part, 1, &o);
+}
+
+static void run(unsigned op, size_t local, size_t remote, size_t n, uint64_t seed)
+{
+	struct barway_transfer *t = one(op, local, remote, n, seed);
+
+	OK(barway_transfer_post(t));
+	OK(barway_transfer_wait(t, BARWAY_VISIBLE, 20 * SECOND));
+	OK(barway_transfer_free(t));
+}
+
+static void operations(bool gpu_a, bool gpu_b)
+{
+	static const size_t sizes[] = { 0, 8, 777, 8192, 8193, 100000, 3000001 };
+	uint64_t random = 1, seed = 1;
+	pid_t pid = start(gpu_b);
+
+	meet(gpu_a);
+	for (unsigned i = 0; i < N(sizes); i++)
+		for (unsigned k = 0; k < 3; k++) {
+			size_t n = sizes[i], x = test_random(&random) % 10000;
+			size_t y = test_random(&random) % 10000;
+
+			fill(x, n, ++seed);
+			run(BARWAY_PUT, x, y, n, 0);
+			command('c', y, n, seed);
+			answer();
+			command('f', y, n, ++seed);
+			answer();
+			run(BARWAY_GET, x, y, n, 0);
+			same(x, n, seed);
+			fill(x, n, ++seed);
+			command('r', y, n, seed);
+			run(BARWAY_SEND, x, 0, n, seed);
+			answer();
+			command('s', y, n, ++seed);
+			run(BARWAY_RECV, x, 0, n, seed);
+			same(x, n, seed);
+			answer();
+		}
+	part_ways(pid);
+}
+
+static void host_host(void) { operations(false, false); }
+static void gpu_gpu(void) { operations(true, true); }
+static void host_gpu(void) { operations(false, true); }
+static void gpu_host(void) { operations(true, false); }
+
+static void shared_gpu(void)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "net-test-%d", (int)getpid());
+	param("soft_shared", name);
+	operations(true, true);
+	param("soft_shared", "");
+}
+
+/* ---- a peer that dies ------------------------------------------------------------------------ */
+
+/* Killed after the transfer was posted and this many polls. */
+static void kill_after(unsigned op, size_t n, unsigned polls)
+{
+	struct barway_peer_info info = { .size = sizeof(info) };
+	pid_t pid = start(false);
+	struct barway_transfer *t, *r;
+	double from;
+	int ret;
+
+	meet(false);
+	t = one(op, 0, 0, n, 3);
+	r = one(BARWAY_RECV, 0, 0, n, 4);
+	OK(barway_transfer_post(r));
+	OK(barway_transfer_post(t));
+	while (polls--)
+		barway_endpoint_progress(a.ep);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	from = seconds();
+	ret = barway_transfer_wait(r, BARWAY_VISIBLE, 20 * SECOND);
+	CHECK(seconds() - from < 1); /* its control connection is closed by its system at once */
+	if (ret != -EIO)
+		FAIL("%d: %s", ret, barway_errmsg());
+	CHECK_HAS(barway_errmsg(), here()); /* peer, network, path, errno */
+	CHECK_HAS(barway_errmsg(), network);
+	CHECK_HAS(barway_errmsg(), "path");
+	CHECK_HAS(barway_errmsg(), strerror(EIO));
+	ret = barway_transfer_wait(t, BARWAY_VISIBLE, 20 * SECOND);
+	if (ret && ret != -EIO)
+		FAIL("%d: %s", ret, barway_errmsg());
+	OK(barway_peer_query(a.peer, &info));
+	CHECK_EQ(info.alive, 0);
+	CHECK(info.failure[0]);
+	FAILS(barway_transfer_post(t), EIO, "connect again");
+	CHECK(counters_of(&a).peers_lost >= 1);
+	OK(barway_transfer_free(t));
+	OK(barway_transfer_free(r));
+	memory_close(&a, &ma);
+	end_close(&a);
+	close(sock);
+}
+
+static void killed(void)
+{
+	static const size_t sizes[] = { 8, 100000, BYTES };
+	uint64_t random = 9;
+
+	for (unsigned op = BARWAY_PUT; op <= BARWAY_SEND; op++)
+		for (unsigned i = 0; i < N(sizes); i++)
+			for (int k = 0; k < 3; k++)
+				kill_after(op, sizes[i], (unsigned)(test_random(&random) % 60));
+}
+
+/* A killed peer does not disturb another one, and a new process may come in its place. */
+static void others_go_on(void)
+{
+	pid_t first, second;
+	struct barway_peer *dead;
+	char name[64];
+
+	first = start(false);
+	meet(false);
+	dead = a.peer;
+	kill(first, SIGKILL);
+	waitpid(first, NULL, 0);
+	close(sock);
+	{ /* another child, of this endpoint's: start() would close it */
+		struct end keep = a;
+
+		memset(&a, 0, sizeof(a));
+		second = start(false);
+		a = keep;
+	}
+	get_all(name, sizeof(name));
+	OK(barway_peer_connect(a.ep, name, 20 * SECOND, &a.peer));
+	get_all(&mb.key, sizeof(mb.key));
+	fill(0, 100000, 5);
+	run(BARWAY_PUT, 0, 0, 100000, 0);
+	command('c', 0, 100000, 5);
+	answer();
+	OK(barway_peer_close(dead));
+	run(BARWAY_PUT, 0, 0, 8, 0);
+	part_ways(second);
+}
+
+/* A stopped process is not a dead one. */
+static void stopped(void)
+{
+	pid_t pid = start(false);
+	struct barway_transfer *t;
+
+	meet(false);
+	t = one(BARWAY_PUT, 0, 0, 8, 0);
+	kill(pid, SIGSTOP);
+	sleep_ms(50);
+	OK(barway_transfer_post(t));
+	FAILS(barway_transfer_wait(t, BARWAY_VISIBLE, 300 * MS), EAGAIN, "goes on");
+	kill(pid, SIGCONT);
+	OK(barway_transfer_wait(t, BARWAY_VISIBLE, 20 * SECOND));
+	OK(barway_transfer_free(t));
+	part_ways(pid);
+}
+
+/* Handles of the parent are worth nothing in a child, and its exit harms nobody. */
+static void forked(void)
+{
+	pid_t pid = start(false), copy;
+	int status;
+
+	meet(false);
+	copy = fork();
+	if (!copy) {
+		int ret = barway_endpoint_progress(a.ep);
+
+		_exit(ret == -ESTALE && barway_peer_close(a.peer) == -ESTALE &&
+		      barway_region_close(ma.region) == -ESTALE ? 0 : 1);
+	}
+	CHECK_EQ(waitpid(copy, &status, 0), copy);
+	CHECK_EQ(status, 0);
+	fill(0, 100000, 6);
+	run(BARWAY_PUT, 0, 0, 100000, 0);
+	command('c', 0, 100000, 6);
+	answer();
+	part_ways(pid);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test_case cases[] = {
+		TEST(host_host), TEST(gpu_gpu), TEST(host_gpu), TEST(gpu_host), TEST(shared_gpu),
+		TEST(killed), TEST(others_go_on), TEST(stopped), TEST(forked), { 0 },
+	};
+
+	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
+	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
+	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
+	signal(SIGPIPE, SIG_IGN);
+	if (setjmp(test_jump))
+		return 1;
+	param("devices", "soft");
+	param("soft_memory", "128M");
+	return test_main(argc, argv, cases);
+}

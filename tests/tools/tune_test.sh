@@ -1,0 +1,227 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# tune_test.sh BARWAY: barway tune on the soft GPU. UPDATE=1 writes the snapshots of its help and of
+# its JSON anew. Closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
+[ $# = 1 ] || { echo "usage: $0 BARWAY" >&2; exit 1; }
+tool=$1
+here=$(cd "$(dirname "$0")" && pwd)
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+passed=0 failed=0 skipped=0
+unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_LIBCUDA BARWAY_COPY_THREADS
+unset BARWAY_COPY_METHOD XDG_CACHE_HOME
+export BARWAY_DEVICES=soft LC_ALL=C BARWAY_PLAN_DIR="$tmp/plans" HOME="$tmp"
+
+# run ARGUMENT...: code, $tmp/out, $tmp/err. MESON_EXE_WRAPPER: an emulator where that is needed.
+run()
+{
+	# shellcheck disable=SC2086
+	$MESON_EXE_WRAPPER "$tool" tune "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+	code=$?
+}
+
+check() # NAME COMMAND...: the command says whether it passed
+{
+	name=$1
+	shift
+	if "$@"; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		printf 'tune_test.sh: %s: FAILED (exit %s)\n' "$name" "$code"
+		sed 's/^/    out: /' "$tmp/out" | head -20
+		sed 's/^/    err: /' "$tmp/err" | head -20
+	fi
+}
+
+skip()
+{
+	skipped=$((skipped + 1))
+	printf 'tune_test.sh: %s: skipped: %s\n' "$1" "$2"
+}
+
+has() { grep -qF -- "$2" "$tmp/$1"; }
+quiet() { [ ! -s "$tmp/$1" ]; }
+lines() { [ "$(wc -l <"$tmp/$1")" -eq "$2" ]; }
+plain() { ! grep -q '[^ -~]' "$tmp/out"; }
+rows() { grep -cE '^ +[0-9]+ ' "$tmp/out"; }
+files() { find "$1" -type f 2>/dev/null | wc -l; }
+have_python() { command -v python3 >/dev/null 2>&1; }
+
+# ---- help, usage ------------------------------------------------------------------------
+
+help()
+{
+	run "$1"
+	[ "$code" = 0 ] && quiet err && plain && [ -z "$(awk 'length($0) > 80' "$tmp/out")" ] ||
+		return 1
+	if [ -n "$UPDATE" ]; then cp "$tmp/out" "$here/snapshots/tune-help.txt"; fi
+	diff -u "$here/snapshots/tune-help.txt" "$tmp/out"
+}
+check 'help' help --help
+check 'help, short' help -h
+
+refused() # MESSAGE ARGUMENT...: code 2, one line, nothing on stdout, nothing measured
+{
+	want=$1
+	shift
+	run "$@"
+	[ "$code" = 2 ] && quiet out && lines err 1 && has err "$want" && [ ! -e "$tmp/plans" ]
+}
+
+# message | arguments, separated by spaces
+while IFS='|' read -r message arguments; do
+	# shellcheck disable=SC2086
+	check "bad input: $arguments" refused "$message" $arguments
+done <<TABLE
+barway tune: --threads: '65' is not a number from 0 to 64|--threads 65
+barway tune: --threads: 'x' is not a number from 0 to 64|--threads x
+barway tune: --show measures and writes nothing: leave --dry-run away|--show --dry-run
+barway tune: --show measures and writes nothing: leave -o away|-o x --show
+barway tune: -o and --dry-run: a file, or none: leave one away|-o x --dry-run
+barway tune: -d: |-d 99 --dry-run
+barway tune: --plot: this measurement cannot be drawn|--show --plot $tmp/x.svg
+barway tune: unknown option '--frob'; see 'barway tune --help'|--frob
+barway tune: unexpected argument 'extra'; see 'barway tune --help'|extra
+TABLE
+check 'bad input: empty name' refused '-o: the name is empty' -o ''
+
+# ---- before there are figures -------------------------------------------------------------
+
+shows_built_in()
+{
+	run --show
+	[ "$code" = 0 ] && quiet err && plain && grep -q '^Soft GPU: ' "$tmp/out" &&
+		has out 'plan              built in' && has out 'file              none' &&
+		[ "$(rows)" = 42 ] && [ ! -e "$tmp/plans" ]
+}
+check 'the plan that is built in' shows_built_in
+
+dry()
+{
+	run --dry-run --threads 0
+	[ "$code" = 0 ] && quiet err && plain && grep -q '^Soft GPU: ' "$tmp/out" &&
+		has out "the soft GPU's alone" && has out 'written           nothing' &&
+		has out 'host to GPU, microseconds' && has out 'GPU to host, microseconds' &&
+		has out ' cpu ' && has out ' ce ' && ! has out resident\ \  && [ "$(rows)" = 30 ] &&
+		[ ! -e "$tmp/plans" ]
+}
+check 'nothing is written where that is wanted' dry
+
+# ---- figures ------------------------------------------------------------------------------
+
+measures()
+{
+	run --threads 2 --resident --save "$tmp/tune.json"
+	[ "$code" = 0 ] && quiet err && has out 'helper threads: 2; resident copier: started' &&
+		has out ' threads ' && has out ' resident ' &&
+		has out "written           $tmp/plans/plan-" && [ "$(files "$tmp/plans")" = 1 ] &&
+		[ "$(grep -c '^barway-plan 1$' "$tmp"/plans/plan-*)" = 1 ] &&
+		grep -q '^gpu .*soft' "$tmp"/plans/plan-* && grep -q '^threads from ' "$tmp"/plans/plan-*
+}
+check 'figures are measured and kept' measures
+
+shows_them()
+{
+	run --show --threads 2 --resident --json
+	cp "$tmp/out" "$tmp/show.json"
+	[ "$code" = 0 ] && quiet err && has out '"source": "barway tune, 20' &&
+		has out "\"file\": \"$tmp/plans/plan-" && has out '"resident": true'
+}
+check 'they are in force afterwards' shows_them
+
+# What the one calls planned is what the library takes: by every figure of theirs.
+same_choice()
+{
+	python3 - "$tmp/tune.json" "$tmp/show.json" >"$tmp/out" 2>"$tmp/err" <<'PYTHON'
+import json, sys
+tuned, shown = (json.load(open(path)) for path in sys.argv[1:])
+rows = {(r['direction'], r['size_bytes']): r for r in shown['results']}
+compared = 0
+for r in tuned['results']:
+    for host in 'pageable', 'pinned':
+        got = rows.get((r['direction'], r['size_bytes']))
+        if not got:
+            continue
+        plan = r[host]['plan']
+        if got[host]['method'] != plan['method'] or \
+           abs(got[host]['estimate_us'] - plan['median_us']) > 0.003:
+            sys.exit(f"{r['direction']} {r['size_bytes']} {host}: {plan}, {got[host]}")
+        others = [v['median_us'] for k, v in r[host].items() if k != 'plan']
+        if min(others) < plan['median_us'] * 0.95:
+            sys.exit(f"{r['direction']} {r['size_bytes']} {host}: not the best")
+        for name, v in r[host].items():
+            if name != 'plan' and not v['min_us'] <= v['median_us'] <= v['p99_us']:
+                sys.exit(f'{r} {name}: out of order')
+        compared += 1
+if compared < 50:
+    sys.exit(f'only {compared} compared')
+PYTHON
+	code=$?
+	[ "$code" = 0 ]
+}
+if have_python; then
+	check 'what is marked is what is taken' same_choice
+else
+	skip 'what is marked is what is taken' 'no python3'
+fi
+
+schema() # NAME FILE
+{
+	python3 "$here/doctor_test_schema.py" "$here/snapshots/$1-schema.txt" "$2" >"$tmp/out" \
+		2>"$tmp/err"
+	code=$?
+	[ "$code" = 0 ]
+}
+if have_python; then
+	check 'the members of the figures' schema tune "$tmp/tune.json"
+	check 'the members of the plan' schema tune-show "$tmp/show.json"
+else
+	skip 'the members' 'no python3'
+fi
+
+elsewhere()
+{
+	before=$(cat "$tmp"/plans/plan-*)
+	run --threads 0 -o "$tmp/mine"
+	[ "$code" = 0 ] && has out "written           $tmp/mine, where contexts do not look" &&
+		grep -q '^barway-plan 1$' "$tmp/mine" && ! grep -q '^threads to' "$tmp/mine" &&
+		[ "$before" = "$(cat "$tmp"/plans/plan-*)" ]
+}
+check 'a file elsewhere' elsewhere
+
+cannot_write()
+{
+	run --threads 0 -o /none/at/all
+	[ "$code" = 2 ] && quiet out && lines err 1 &&
+		has err "barway tune: -o: '/none/at/all' cannot be written: No such file" || return 1
+	run --threads 0 -o "$tmp"
+	[ "$code" = 2 ] && quiet out && lines err 1 && has err 'cannot be written: Is a directory'
+}
+check 'a file that cannot be written' cannot_write
+
+compared()
+{
+	run --dry-run --threads 0 --compare "$tmp/tune.json"
+	[ "$code" = 0 ] && quiet err && has out 'pageable.cpu'
+}
+check 'figures are compared' compared
+
+drawn()
+{
+	run --dry-run --threads 0 --plot "$tmp/tune.svg"
+	[ "$code" = 0 ] && quiet err && has out "picture: $tmp/tune.svg" &&
+		grep -q 'copy engine, pinned' "$tmp/tune.svg" &&
+		grep -q 'what is planned, pageable' "$tmp/tune.svg"
+}
+if command -v gnuplot >/dev/null 2>&1; then
+	check 'figures are drawn' drawn
+else
+	skip 'figures are drawn' 'no gnuplot'
+fi
+
+printf 'tune_test.sh: %s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" = 0 ] || exit 1
+[ "$passed" != 0 ] || exit 77
