@@ -67,29 +67,24 @@ static struct {
 
 #define LIBRARY "libgdrapi.so.2"
 
-/* Beside libbarway, as installed; where it was built; else where the loader looks. */
+/* Where the loader looks, as for any program; else beside libbarway, or where it was built. */
 static void *find_library(void)
 {
 	static const char *const places[] = { LIBRARY, "../compat/gdrapi/" LIBRARY };
+	void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	const char *slash;
 	char path[4096];
 	Dl_info self;
-	char *slash;
-	void *lib;
 
-	if (!dladdr((void *)(uintptr_t)&barway_version, &self) || !self.dli_fname ||
-	    !strchr(self.dli_fname, '/'))
-		return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(path, sizeof(path) - 64, "%s", self.dli_fname);
-		slash = strrchr(path, '/');
-		if (!slash)
-			break;
-		strcpy(slash + 1, places[i]);
+	if (lib || !dladdr((void *)(uintptr_t)&barway_version, &self) || !self.dli_fname)
+		return lib;
+	slash = strrchr(self.dli_fname, '/');
+	for (size_t i = 0; slash && !lib && i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - self.dli_fname),
+			 self.dli_fname, places[i]);
 		lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-		if (lib)
-			return lib;
 	}
-	return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	return lib;
 }
 
 static void load(void)
