@@ -19,6 +19,7 @@
 #ifndef TEST_H
 #define TEST_H
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -26,6 +27,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct test_case {
 	const char *name;
@@ -59,6 +62,18 @@ static void test_skip(const char *fmt, ...)
 	vsnprintf(test_skip_reason, sizeof(test_skip_reason), fmt, ap);
 	va_end(ap);
 	longjmp(test_jump, 2);
+}
+
+/*
+ * Under a user-mode emulator: /proc shows its own memory too, it has no robust futexes and no
+ * MADV_DONTFORK, and it crashes where a child of a process that has threads makes some.
+ */
+static inline bool emulated(void)
+{
+	void *head;
+	size_t bytes;
+
+	return syscall(SYS_get_robust_list, 0, &head, &bytes) && errno == ENOSYS;
 }
 
 #define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)

@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -269,15 +268,6 @@ static inline unsigned maps(void)
 	if (f)
 		fclose(f);
 	return n;
-}
-
-/* A user-mode emulator, whose own memory /proc shows, and which does not know all of madvise(). */
-static inline bool emulated(void)
-{
-	void *head;
-	size_t bytes;
-
-	return syscall(SYS_get_robust_list, 0, &head, &bytes) && errno == ENOSYS;
 }
 
 /* ---- children ------------------------------------------------------------------------------ */

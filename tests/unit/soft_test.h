@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,15 +46,6 @@ int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
 	return is_child;
-}
-
-/* User-mode emulators have no robust futexes, no MADV_DONTFORK, and no fork among threads. */
-static inline bool emulated(void)
-{
-	void *head;
-	size_t bytes;
-
-	return syscall(SYS_get_robust_list, 0, &head, &bytes) && errno == ENOSYS;
 }
 
 static const struct bw_device_ops *const ops = &bw_soft_ops;

@@ -239,6 +239,8 @@ static void forked(void)
 #ifdef TSAN
 	SKIP("ThreadSanitizer allows no threads in the child of a process that has some");
 #endif
+	if (emulated())
+		SKIP("threads in the child of a process that has some: an emulator");
 	begin();
 	CHECK_EQ(bw_threads_enter(2, ""), 0);
 	run_once(100000, 100, 3);
