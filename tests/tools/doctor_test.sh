@@ -5,17 +5,14 @@
 # looks that 'barway doctor' says what, and what to do. UPDATE=1 writes the snapshots anew. Closes
 # like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
 [ $# = 3 ] || { echo "usage: $0 BARWAY LIBFAKENV LIBCUDA" >&2; exit 1; }
+. "$(dirname "$0")/checks.sh"
 tool=$1 fakenv=$2 fake_libcuda=$3
-here=$(cd "$(dirname "$0")" && pwd)
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
 root=$tmp/root lib=$tmp/lib
-passed=0 failed=0 skipped=0 seen=' '
+seen=' '
 unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_CACHE_BYTES BARWAY_LIBCUDA \
 	BARWAY_DEVICES BARWAY_RM_ROUTES BARWAY_RM_ALLOW_UNKNOWN CUDA_VISIBLE_DEVICES LD_PRELOAD \
 	KUBERNETES_SERVICE_HOST
-export LC_ALL=C BARWAY_DOCTOR_ROOT="$root"
+export BARWAY_DOCTOR_ROOT="$root"
 . "$here/doctor_test_machine.sh"
 
 # run ARGUMENT...: code, $tmp/out, $tmp/err
@@ -26,35 +23,18 @@ run()
 	code=$?
 }
 
-ok() { passed=$((passed + 1)); }
-
-bad()
-{
-	failed=$((failed + 1))
-	printf 'doctor_test.sh: %s: FAILED\n' "$1"
-	sed 's/^/    out: /' "$tmp/out" | sed '/"info"/,$d' | head -150
-	sed 's/^/    err: /' "$tmp/err" | head -20
-}
-
-skip()
-{
-	skipped=$((skipped + 1))
-	printf 'doctor_test.sh: %s: skipped: %s\n' "$1" "$2"
-}
-
+# $with is for one check
 check()
 {
-	name=$1
-	shift
-	if "$@"; then ok; else bad "$name"; fi
+	judge "$@"
 	with=
 }
 
-has() { grep -qF -- "$2" "$tmp/$1"; }
-quiet() { [ ! -s "$tmp/$1" ]; }
-lines() { [ "$(wc -l <"$tmp/$1")" -eq "$2" ]; }
-plain() { ! LC_ALL=C grep -q '[^ -~]' "$tmp/out"; }
-narrow() { [ -z "$(awk 'length($0) > 80' "$tmp/out")" ]; }
+shown()
+{
+	sed 's/^/    out: /' "$tmp/out" | sed '/"info"/,$d' | head -150
+	sed 's/^/    err: /' "$tmp/err" | head -20
+}
 
 next() { sed -n '/^  "next": {$/,/^  }/p' "$tmp/out"; }
 
@@ -106,7 +86,7 @@ check 'all is well' well
 in_words()
 {
 	run doctor
-	[ "$code" = 0 ] && quiet err && plain && narrow && has out 'device 0: NVIDIA Fake' &&
+	[ "$code" = 0 ] && quiet err && plain && narrow 80 && has out 'device 0: NVIDIA Fake' &&
 		has out 'provider          rm, memory found by dma-buf hook' &&
 		has out 'result: all is well' && [ "$(tail -1 "$tmp/out")" = 'next: nothing to do' ]
 }
@@ -120,7 +100,7 @@ check 'no GPU: the tests run on the soft GPU' \
 no_gpu_in_words()
 {
 	run doctor
-	[ "$code" = 0 ] && plain && narrow && has out 'result: no GPU, nothing is wrong' &&
+	[ "$code" = 0 ] && plain && narrow 80 && has out 'result: no GPU, nothing is wrong' &&
 		has out 'quick tests       1 passed, 0 failed, 1 waived' &&
 		tail -4 "$tmp/out" | grep -q '^next: to use a GPU: put one in'
 }
@@ -191,7 +171,7 @@ check 'no device nodes at all' wrong no-nodes 'sudo nvidia-modprobe -c 0 -u' 'th
 no_nodes_in_words()
 {
 	run doctor
-	[ "$code" = 1 ] && plain && narrow && has out '  device nodes      WRONG: ' &&
+	[ "$code" = 1 ] && plain && narrow 80 && has out '  device nodes      WRONG: ' &&
 		has out 'problem: no-nodes' && has out 'result: something is wrong' &&
 		tail -2 "$tmp/out" | grep -q '^next: sudo nvidia-modprobe -c 0 -u'
 }
@@ -403,7 +383,7 @@ check 'a link that is slow while idle is nothing wrong' well
 info_place()
 {
 	run info
-	[ "$code" = 0 ] && plain && narrow && has out 'NUMA node         0' &&
+	[ "$code" = 0 ] && plain && narrow 80 && has out 'NUMA node         0' &&
 		has out 'NUMA distances    from node 0: 10 to node 0, 21 to node 1' &&
 		has out 'PCIe path         0000:1b:00.0: 2.5 GT/s x16, at most 32 GT/s x16' &&
 		has out '0000:1a:01.0: 32 GT/s x16, at most 32 GT/s x16 (root port)' &&
@@ -459,7 +439,7 @@ snapshot() # FILE
 help()
 {
 	run doctor "$1"
-	[ "$code" = 0 ] && quiet err && plain && narrow && snapshot doctor-help.txt
+	[ "$code" = 0 ] && quiet err && plain && narrow 80 && snapshot doctor-help.txt
 }
 check 'help' help --help
 check 'help, short' help -h
@@ -469,7 +449,7 @@ refused() # MESSAGE ARGUMENT...
 	want=$1
 	shift
 	run doctor "$@"
-	[ "$code" = 2 ] && quiet out && lines err 1 && has err "barway doctor: $want"
+	said_no 2 "barway doctor: $want"
 }
 machine
 check 'unknown option' refused "unknown option '--frob'; see 'barway doctor --help'" --frob
@@ -530,7 +510,7 @@ fi
 every_id() # of the list is in the page, and was played through
 {
 	run doctor --list
-	[ "$code" = 0 ] && plain && narrow || return 1
+	[ "$code" = 0 ] && plain && narrow 80 || return 1
 	missing=
 	for id in $(sed -n 's/^\([a-z0-9-]*\) (.*/\1/p' "$tmp/out"); do
 		grep -qF "| \`$id\` |" "$here/../../docs/doctor.md" ||
@@ -542,6 +522,4 @@ every_id() # of the list is in the page, and was played through
 }
 check 'every diagnosis' every_id
 
-echo "doctor_test.sh: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ] || exit 1
-[ $passed != 0 ] || exit 77
+total

@@ -7,18 +7,14 @@
 # N skipped", exit 0, 1 or 77.
 [ $# = 2 ] || [ $# = 5 ] ||
 	{ echo "usage: $0 BARWAY GDRAPI-FOLDER [LIBSPOIL LIBFAKENV LIBCUDA]" >&2; exit 1; }
+. "$(dirname "$0")/checks.sh"
 absolute() { case $1 in '' | /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac; }
 tool=$(absolute "$1") gdrapi=$2 spoil=$(absolute "$3") fakenv=$(absolute "$4") libcuda=$5
-here=$(cd "$(dirname "$0")" && pwd)
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-passed=0 failed=0 skipped=0
 unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_CACHE_BYTES BARWAY_LIBCUDA
 unset GDRCOPY_ENABLE_LOGGING LD_PRELOAD
 # The program knows where its library is; a libcuda that is not there must not be found by chance.
 [ -n "$MESON_EXE_WRAPPER" ] || unset LD_LIBRARY_PATH
-export BARWAY_DEVICES=soft LC_ALL=C
+export BARWAY_DEVICES=soft
 
 # run ARGUMENT...: code, $tmp/out, $tmp/err. MESON_EXE_WRAPPER: an emulator where that is needed.
 run()
@@ -38,31 +34,6 @@ with()
 	code=$?
 }
 
-check() # NAME COMMAND...: the command says whether it passed
-{
-	name=$1
-	shift
-	if "$@"; then
-		passed=$((passed + 1))
-	else
-		failed=$((failed + 1))
-		printf 'measure_test.sh: %s: FAILED (exit %s)\n' "$name" "$code"
-		sed 's/^/    out: /' "$tmp/out" | head -20
-		sed 's/^/    err: /' "$tmp/err" | head -20
-	fi
-}
-
-skip()
-{
-	skipped=$((skipped + 1))
-	printf 'measure_test.sh: %s: skipped: %s\n' "$1" "$2"
-}
-
-has() { grep -qF -- "$2" "$tmp/$1"; }
-quiet() { [ ! -s "$tmp/$1" ]; }
-lines() { [ "$(wc -l <"$tmp/$1")" -eq "$2" ]; }
-plain() { ! grep -q '[^ -~]' "$tmp/out"; }
-narrow() { [ -z "$(awk -v w="$1" 'length($0) > w' "$tmp/out")" ]; }
 soft_first() { head -1 "$tmp/out" | grep -q '^Soft GPU: '; }
 rows() { grep -cE '^ +[0-9]+ ' "$tmp/out"; }
 # Locks that the library makes anew in a child are held for ever in that sanitizer's eyes.
@@ -72,11 +43,9 @@ forks() { [ "$SANITIZER" != thread ]; }
 
 snapshot() # VERB ARGUMENT...
 {
-	file=$here/snapshots/$1-help.txt
+	file=$1-help
 	run "$@"
-	[ "$code" = 0 ] && quiet err && plain && narrow 80 || return 1
-	if [ -n "$UPDATE" ]; then cp "$tmp/out" "$file"; fi
-	diff -u "$file" "$tmp/out"
+	helped "$file"
 }
 for verb in copylat copybw apiperf plot; do
 	check "help of $verb" snapshot $verb --help
@@ -108,7 +77,7 @@ refused() # MESSAGE ARGUMENT...: code 2, one line, nothing on stdout
 	want=$1
 	shift
 	run "$@"
-	[ "$code" = 2 ] && quiet out && lines err 1 && has err "$want"
+	said_no 2 "$want"
 }
 
 # message | arguments, separated by spaces
@@ -603,6 +572,4 @@ else
 	skip 'JSON' 'python3 is not there'
 fi
 
-echo "measure_test.sh: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ] || exit 1
-[ $passed != 0 ] || exit 77
+total

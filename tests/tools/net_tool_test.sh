@@ -7,21 +7,18 @@
 # snapshots anew. Closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
 [ $# = 2 ] || [ $# = 6 ] ||
 	{ echo "usage: $0 BARWAY TWO_SERVERS [SPOIL FAKENV LIBCUDA KERNELS]" >&2; exit 1; }
+. "$(dirname "$0")/checks.sh"
 tool=$1 two_servers=$2 spoil=${3:-} fakenv=${4:-} libcuda=${5:-} kernels=${6:-}
-here=$(cd "$(dirname "$0")" && pwd)
 demo=$here/../../scripts/demo-two-servers
-tmp=$(mktemp -d) || exit 1
 server=
 stop() {
 	[ -z "$server" ] || kill "$server" 2>/dev/null
 	rm -rf "$tmp"
 }
 trap stop EXIT
-trap 'exit 1' HUP INT TERM
-passed=0 failed=0 skipped=0
 unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_LIBCUDA BARWAY_NET_LISTEN
 unset LD_LIBRARY_PATH BARWAY_NET_NETWORK BARWAY_NET_SECRET_FILE BARWAY_NET_THREADS BARWAY_NET_RAILS DEMO_ROLE
-export BARWAY_DEVICES=soft LC_ALL=C XDG_CACHE_HOME="$tmp"
+export BARWAY_DEVICES=soft XDG_CACHE_HOME="$tmp"
 # For the leak sanitizer: libfabric keeps what it has found until the process ends.
 echo 'leak:libfabric.so' >"$tmp/suppressions"
 export LSAN_OPTIONS="suppressions=$tmp/suppressions:print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}"
@@ -34,42 +31,14 @@ run()
 	code=$?
 }
 
-skip()
-{
-	skipped=$((skipped + 1))
-	printf 'net_tool_test.sh: %s: skipped: %s\n' "$1" "$2"
-}
-
-check() # NAME COMMAND...: the command says whether it passed
-{
-	name=$1
-	shift
-	if "$@"; then
-		passed=$((passed + 1))
-	else
-		failed=$((failed + 1))
-		printf 'net_tool_test.sh: %s: FAILED (code %s)\n' "$name" "$code"
-		sed 's/^/    out: /' "$tmp/out" | head -40
-		sed 's/^/    err: /' "$tmp/err" | head -20
-	fi
-}
-
-has() { grep -qF -- "$2" "$tmp/$1"; }
-quiet() { [ ! -s "$tmp/$1" ]; }
-lines() { [ "$(wc -l <"$tmp/$1")" -eq "$2" ]; }
-plain() { ! LC_ALL=C grep -q '[^ -~]' "$tmp/out"; }
-narrow() { [ -z "$(awk -v w="$1" 'length($0) > w' "$tmp/out")" ]; }
-
 # ---- help, bad input ----------------------------------------------------------------------
 
 snapshot() # NAME ARGUMENT...
 {
-	file=$here/snapshots/$1.txt
+	file=$1
 	shift
 	run "$tool" "$@"
-	[ "$code" = 0 ] && quiet err && plain && narrow 80 || return 1
-	if [ -n "$UPDATE" ]; then cp "$tmp/out" "$file"; fi
-	diff -u "$file" "$tmp/out"
+	helped "$file"
 }
 for verb in netlat netbw paths; do
 	check "help of $verb" snapshot $verb-help $verb --help
@@ -81,7 +50,7 @@ refused() # CODE MESSAGE ARGUMENT...: one line, nothing on stdout
 	want_code=$1 want=$2
 	shift 2
 	run "$tool" "$@"
-	[ "$code" = "$want_code" ] && quiet out && lines err 1 && has err "$want"
+	said_no "$want_code" "$want"
 }
 
 # message | arguments, separated by spaces
@@ -522,6 +491,4 @@ else
 	check 'demo-two-servers without its program' demo_absent
 fi
 
-echo "net_tool_test.sh: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ] || exit 1
-[ $passed != 0 ] || exit 77
+total

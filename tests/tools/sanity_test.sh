@@ -6,15 +6,11 @@
 # anew. Closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1 or 77.
 [ $# = 2 ] || [ $# = 4 ] ||
 	{ echo "usage: $0 BARWAY GDRAPI-FOLDER [LIBFAKENV LIBCUDA]" >&2; exit 1; }
+. "$(dirname "$0")/checks.sh"
 tool=$1 gdrapi=$2 fakenv=$3 libcuda=$4
-here=$(cd "$(dirname "$0")" && pwd)
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-passed=0 failed=0 skipped=0
 unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_CACHE_BYTES BARWAY_LIBCUDA
 unset GDRCOPY_ENABLE_LOGGING LD_PRELOAD
-export BARWAY_DEVICES=soft LC_ALL=C LD_LIBRARY_PATH="$gdrapi"
+export BARWAY_DEVICES=soft LD_LIBRARY_PATH="$gdrapi"
 
 run() # ARGUMENT...: code, $tmp/out, $tmp/err
 {
@@ -36,29 +32,6 @@ with_env()
 	code=$?
 }
 
-check() # NAME COMMAND...: the command says whether it passed
-{
-	name=$1
-	shift
-	if "$@"; then
-		passed=$((passed + 1))
-	else
-		failed=$((failed + 1))
-		printf 'sanity_test.sh: %s: FAILED\n' "$name"
-		sed 's/^/    out: /' "$tmp/out" | head -60
-		sed 's/^/    err: /' "$tmp/err" | head -20
-	fi
-}
-
-skip()
-{
-	skipped=$((skipped + 1))
-	printf 'sanity_test.sh: %s: skipped: %s\n' "$1" "$2"
-}
-
-has() { grep -qF -- "$2" "$tmp/$1"; }
-quiet() { [ ! -s "$tmp/$1" ]; }
-lines() { [ "$(wc -l <"$tmp/$1")" -eq "$2" ]; }
 count() { grep -c "^$1 " "$tmp/out"; }
 # "verdict CASE": what the output says of it
 verdict() { sed -n "s/^\([a-z]*\)  $1  *[0-9]* ms\$/\1/p" "$tmp/out"; }
@@ -68,10 +41,7 @@ verdict() { sed -n "s/^\([a-z]*\)  $1  *[0-9]* ms\$/\1/p" "$tmp/out"; }
 snapshot()
 {
 	run "$@"
-	[ "$code" = 0 ] && quiet err || return 1
-	if [ -n "$UPDATE" ]; then cp "$tmp/out" "$here/snapshots/sanity-help.txt"; fi
-	[ -z "$(awk 'length($0) > 80' "$tmp/out")" ] &&
-		diff -u "$here/snapshots/sanity-help.txt" "$tmp/out"
+	helped sanity-help
 }
 check 'help' snapshot --help
 check 'help, short' snapshot -h
@@ -82,7 +52,7 @@ refused() # MESSAGE ARGUMENT...
 	want=$1
 	shift
 	run "$@"
-	[ "$code" = 2 ] && quiet out && lines err 1 && has err "barway sanity: $want"
+	said_no 2 "barway sanity: $want"
 }
 # message | arguments, separated by spaces
 while IFS='|' read -r message arguments; do
@@ -340,6 +310,4 @@ else
 	skip 'over the fake driver' 'it cannot be preloaded in this build'
 fi
 
-echo "sanity_test.sh: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ] || exit 1
-[ $passed != 0 ] || exit 77
+total
