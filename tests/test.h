@@ -30,6 +30,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "sanitizers.h"
+
 struct test_case {
 	const char *name;
 	void (*run)(void);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "held.h"
+#include "sanitized_child.h"
 #include "test.h"
 
 #define N(x) (sizeof(x) / sizeof((x)[0]))
@@ -23,39 +24,6 @@
 #define GRANULE 65536u /* of the soft GPU */
 #define MEMORY (64u * MIB)
 #define BAR1 (8u * MIB)
-
-#if defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#elif defined(__SANITIZE_ADDRESS__)
-#define ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#elif __has_feature(address_sanitizer)
-#define ASAN 1
-#endif
-#endif
-#ifndef TSAN
-#define TSAN 0 /* it allows no threads in the child of a process that has some */
-#endif
-#ifndef ASAN
-#define ASAN 0
-#endif
-#define SANITIZED (TSAN || ASAN)
-
-/* For the sanitizers: children start threads, and end with the parent's memory still allocated. */
-static bool is_child;
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-	return "die_after_fork=0:atexit_sleep_ms=0";
-}
-
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-	return is_child;
-}
 
 #define OK(call) do { \
 	int ret_ = (call); \

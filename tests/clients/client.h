@@ -24,24 +24,6 @@
 #include "fakenv.h"
 #endif
 
-#if defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#elif defined(__SANITIZE_ADDRESS__)
-#define ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#elif __has_feature(address_sanitizer)
-#define ASAN 1
-#endif
-#endif
-#ifndef TSAN
-#define TSAN 0
-#endif
-#ifndef ASAN
-#define ASAN 0
-#endif
-
 /* A program that never closes: what it holds to its end is no leak. */
 static bool never_closes;
 int __lsan_is_turned_off(void);

@@ -15,20 +15,7 @@
 #include "contract/device_kinds.h"
 #include "core/fault.h"
 #include "fake/cuda_fake.h"
-
-/* For the sanitizers: a child starts threads, and ends with memory still allocated. */
-static bool is_child;
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-	return "die_after_fork=0:atexit_sleep_ms=0";
-}
-
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-	return is_child;
-}
+#include "sanitized_child.h"
 
 #define OK(call) do { \
 	int ret_ = (call); \

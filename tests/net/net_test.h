@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sanitized_child.h"
 #include "test.h"
 
 #define KIB 1024ull
@@ -22,31 +23,6 @@
 #define SECOND 1000000000ull
 #define MS 1000000ull
 #define N(x) (sizeof(x) / sizeof((x)[0]))
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
-/* For the sanitizers: children start threads, and end with the parent's memory still allocated. */
-static bool is_child;
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-	return "die_after_fork=0:atexit_sleep_ms=0";
-}
-
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-	return is_child;
-}
 
 /* libfabric keeps what it found. */
 const char *__lsan_default_suppressions(void);

@@ -28,14 +28,6 @@
 #include "held.h"
 #include "test.h"
 
-#ifdef __has_feature
-#define TSAN __has_feature(thread_sanitizer)
-#elif defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#else
-#define TSAN 0
-#endif
-
 struct rm_case {
 	const char *name;
 	void (*run)(void);

@@ -17,17 +17,6 @@
 #include "mmio/mmio.h"
 #include "test.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* ---- which kernels ------------------------------------------------------------------------- */
 
 static const char *caching_name(const struct bw_mmio_kernel *k)

@@ -16,37 +16,13 @@
 
 #include "core/param.h"
 #include "device/soft.h"
+#include "sanitized_child.h"
 #include "test.h"
 
 #define PAGE 4096u
 #define MEMORY (64u << 20)
 #define BAR1 (8u << 20)
 #define N(x) (sizeof(x) / sizeof((x)[0]))
-
-#if defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
-#ifndef TSAN
-#define TSAN 0 /* it bears no threads in the child of a process that has some */
-#endif
-
-/* For the sanitizers: children start threads, and end without those of the parent. */
-static bool is_child;
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-	return "die_after_fork=0:atexit_sleep_ms=0";
-}
-
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-	return is_child;
-}
 
 static const struct bw_device_ops *const ops = &bw_soft_ops;
 

@@ -22,14 +22,6 @@ static unsigned threads_now(void)
 	return n - 2;
 }
 
-#if defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
-
 static unsigned base; /* threads without ours: a sanitizer has one */
 
 /* Are there @n threads? One that was joined is in the list for a moment still. */
@@ -236,9 +228,9 @@ static void forked(void)
 	int status;
 	pid_t child;
 
-#ifdef TSAN
-	SKIP("ThreadSanitizer allows no threads in the child of a process that has some");
-#endif
+	if (TSAN)
+		SKIP("ThreadSanitizer allows no threads in the child of a process that has "
+		     "some");
 	if (emulated())
 		SKIP("threads in the child of a process that has some: an emulator");
 	begin();
