@@ -32,7 +32,7 @@ static void prepare(void)
 	}
 }
 
-static void parent(void)
+static void release(void)
 {
 	for (unsigned g = GROUPS; g-- > 0;)
 		for (unsigned i = group[g].held; i-- > 0;)
@@ -40,11 +40,12 @@ static void parent(void)
 	pthread_mutex_unlock(&forking);
 }
 
-/* Threads that waited for the locks are gone: they begin anew instead of being released. */
+/* They are released, and begin anew: threads that waited for them are gone. */
 static void child(void)
 {
 	unsigned n = atomic_load_explicit(&nforgets, memory_order_acquire);
 
+	release();
 	for (unsigned g = 0; g < GROUPS; g++)
 		for (unsigned i = 0; i < atomic_load(&group[g].n); i++)
 			pthread_mutex_init(group[g].lock[i], NULL);
@@ -57,7 +58,7 @@ static void child(void)
 static void install(void)
 {
 	/* No memory: handles are still wiped in the child, by the kernel. */
-	(void)pthread_atfork(prepare, parent, child);
+	(void)pthread_atfork(prepare, release, child);
 }
 
 static void too_many(unsigned n)
