@@ -40,13 +40,19 @@ static void end(void)
 	pair_close();
 }
 
-static struct barway_transfer *one(struct end *e, const struct memory *m, unsigned op,
-				   const struct barway_key *key, size_t n)
+static struct barway_transfer *one_at(struct end *e, const struct memory *m, unsigned op,
+				      const struct barway_key *key, size_t at, size_t n)
 {
-	struct barway_part part = { 0, 0, n };
+	struct barway_part part = { at, at, n };
 	struct barway_transfer_options o = { .operation = op, .key = key, .tag = 1 };
 
 	return prepare(e, m, &part, 1, &o);
+}
+
+static struct barway_transfer *one(struct end *e, const struct memory *m, unsigned op,
+				   const struct barway_key *key, size_t n)
+{
+	return one_at(e, m, op, key, 0, n);
 }
 
 /* ---- cancelled ------------------------------------------------------------------------------- */
@@ -292,9 +298,10 @@ static void close_under_way(void)
 	for (unsigned k = 0; k < 12; k++) {
 		struct barway_transfer *t[6];
 
-		begin(k & 1, 5 * MIB, 0);
+		begin(k & 1, N(t) * 4 * MIB, 0);
 		for (unsigned i = 0; i < N(t); i++) {
-			t[i] = one(&a, &ma, i % 2 ? BARWAY_PUT : BARWAY_GET, &mb.key, 4 * MIB);
+			t[i] = one_at(&a, &ma, i % 2 ? BARWAY_PUT : BARWAY_GET, &mb.key,
+				      i * 4 * MIB, 4 * MIB);
 			OK(barway_transfer_post(t[i]));
 		}
 		turns(k * 7);
