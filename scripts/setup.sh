@@ -86,6 +86,8 @@ int main(void) { return 0; }' || want libfabric-dev
 	have "${CXX:-c++}" || want g++
 	have pkg-config || want pkg-config
 	have mandoc || want mandoc
+	compiles "${CC:-cc}" c '#include <sys/sdt.h>
+int main(void) { return 0; }' || want systemtap-sdt-dev
 	[ "$level" = test ] && return
 
 	want_guest

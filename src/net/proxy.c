@@ -7,7 +7,7 @@
  *
  * Three steps of a transfer are to be told apart in names and traces: it is seen to be ready
  * (bw_xfer_begin), it is posted (bw_flow_send, bw_source_turn), its end is confirmed and published
- * (bw_sink_publish, bw_xfer_end).
+ * (bw_sink_publish, bw_xfer_end). Probes (core/probe.h) lie at all of them.
  */
 #include <errno.h>
 #include <poll.h>
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "core/fault.h"
+#include "core/probe.h"
 #include "net/net_int.h"
 
 #define LOOK_NS 500000u      /* between looks at deadlines and control connections, when busy */
@@ -284,6 +285,7 @@ static void idle_sleep(struct bw_ep *ep, unsigned first, unsigned step, uint64_t
 	struct timespec t;
 	bool polls = false;
 	unsigned n;
+	int ready;
 
 	atomic_fetch_add(&ep->sleepers, 1);
 	n = arm(ep, first, step, fds, &polls);
@@ -299,12 +301,13 @@ static void idle_sleep(struct bw_ep *ep, unsigned first, unsigned step, uint64_t
 		t.tv_sec = 0;
 		t.tv_nsec = (long)ns;
 		bw_n_count(ep, BW_N_SLEEPS, 1);
-		if (ppoll(fds, n, &t, NULL) > 0) {
-			if (fds[n - 1].revents)
-				atomic_store(&ep->next_look, 0);
-			if (fds[n - 2].revents)
-				(void)!read(ep->wake, &drained, sizeof(drained));
-		}
+		BW_PROBE2(net_sleep, ep, ns);
+		ready = ppoll(fds, n, &t, NULL);
+		BW_PROBE2(net_wake, ep, ready);
+		if (ready > 0 && fds[n - 1].revents)
+			atomic_store(&ep->next_look, 0);
+		if (ready > 0 && fds[n - 2].revents)
+			(void)!read(ep->wake, &drained, sizeof(drained));
 	}
 	atomic_fetch_sub(&ep->sleepers, 1);
 }

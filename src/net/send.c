@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/fault.h"
+#include "core/probe.h"
 #include "net/net_int.h"
 
 void bw_queue_init(struct bw_queue *q)
@@ -293,6 +294,7 @@ static int flow_message(struct bw_flow *f)
 	if (ret)
 		return ret;
 	p->nacks -= acks;
+	BW_PROBE3(net_message, f, what, len);
 	sent(f, what, parts);
 	return 0;
 }

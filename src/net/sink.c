@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/probe.h"
 #include "net/net_int.h"
 
 static struct bw_netrail *rails(const struct bw_flow *f)
@@ -182,6 +183,7 @@ void bw_sink_publish(struct bw_region *r, struct bw_peer *p, const struct bw_wir
 
 	if (r->map) /* the bytes are VISIBLE before anything says so */
 		bw_copy_flush(r->map);
+	BW_PROBE2(net_publish, r, sig != NULL);
 	if (!sig)
 		return;
 	s = bw_region_find(p->ep, sig->region, sig->secret);
@@ -324,6 +326,7 @@ void bw_sink_arrived(struct bw_flow *f, unsigned slot)
 	if (f->state != BW_FLOW_MOVING && f->state != BW_FLOW_LEAVING)
 		return;
 	f->bulk->count++;
+	BW_PROBE2(net_arrived, f, slot);
 	bw_n_count(f->peer->ep, BW_N_CHUNKS_IN, 1);
 	if (f->bulk->ring && f->state == BW_FLOW_MOVING)
 		from_ring(f, slot);

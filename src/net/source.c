@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/probe.h"
 #include "net/net_int.h"
 
 static struct bw_netrail *rails(const struct bw_flow *f)
@@ -238,6 +239,7 @@ static int post(struct bw_flow *f, struct bw_chunk *c)
 		b->laps[c->slot]++;
 	}
 	c->state = BW_CHUNK_WRITING;
+	BW_PROBE3(net_write, f, c->slot, c->bytes);
 	b->outstanding++;
 	b->count++;
 	bw_n_count(f->peer->ep, BW_N_CHUNKS_OUT, 1);
@@ -401,6 +403,7 @@ void bw_source_written(struct bw_chunk *c, const struct bw_event *event)
 
 	if (!f || c->state != BW_CHUNK_WRITING)
 		return; /* its peer had failed before */
+	BW_PROBE3(net_written, f, c->bytes, event->error);
 	if (event->error) {
 		bw_peer_fail(f->peer, EIO, "write over %s: %s (%s)", rails(f)->info.network,
 			     event->text, strerror(-event->error));

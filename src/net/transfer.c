@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/fault.h"
+#include "core/probe.h"
 #include "net/net_int.h"
 
 #define SOON_NS 50000000u
@@ -117,6 +118,7 @@ void bw_xfer_end(struct bw_xfer *t, int error, const char *text)
 			t->local_ns = 0;
 	}
 	t->error = error;
+	BW_PROBE4(net_end, &t->flow, t->flow.op, t->flow.bytes, error);
 	bw_n_count(ep, error ? BW_N_FAILED : BW_N_DONE, 1);
 	if (t->hold)
 		bw_stream_release(t);
@@ -135,6 +137,7 @@ void bw_xfer_begin(struct bw_xfer *t)
 {
 	struct bw_flow *f = &t->flow;
 
+	BW_PROBE3(net_ready, f, f->op, f->bytes);
 	if (f->op == BW_RECV) {
 		bw_match_post(t);
 		return;
