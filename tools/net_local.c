@@ -93,6 +93,8 @@ static void child(const struct measure *parent, struct net_options *o, int sock)
 	struct request r;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (!getenv("BARWAY_LOG"))
+		barway_param_set("log", "error"); /* its warnings are the parent's, too */
 	net_take_half(true);
 	while (read(sock, &r, sizeof(r)) == sizeof(r))
 		serve_one(&m, o, &r, sock);
