@@ -177,6 +177,7 @@ static int rail_open(struct bw_ep *ep, const char *interface)
 	if (ret)
 		return bw_err_prefix(ret, "network %s on %s", ep->options.network, interface);
 	r->index = ep->nrails++;
+	r->out_tail = &r->out;
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_mutex_init(&r->polling, NULL);
 	BW_CALL(r, info, &r->info);
@@ -292,7 +293,7 @@ static int tables(struct bw_ep *ep)
 	if (!ep->flows || !ep->generations)
 		return bw_err(ENOMEM, "no memory for an endpoint: free some");
 	ep->next_flow = 1; /* 0 means none */
-	ep->wake = bw_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	ep->wake = bw_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
 	if (ep->wake < 0)
 		return bw_err(EMFILE, "make an eventfd: %s: close some files, or raise 'ulimit -n'",
 			      strerror(errno));

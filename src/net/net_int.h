@@ -79,6 +79,11 @@ struct bw_netrail {
 	bool broken;
 	struct bw_tx *tx;        /* free; under ep->lock, as what follows */
 	struct bw_rx *again;     /* not posted yet */
+	/* writes that its thread has to post; who posts holds @polling, and @lock from when it has
+	 * set @posting until @posted says how it went */
+	struct bw_chunk *out, **out_tail, *posting;
+	int posted;
+	_Atomic unsigned nout;
 	unsigned spare;          /* receives posted for peers that are gone */
 	size_t address_bytes;
 	unsigned char address[256];
@@ -152,6 +157,8 @@ struct bw_chunk {
 	uint64_t to;             /* direct: offset in the sink's region */
 	size_t bytes;
 	unsigned staging;        /* which chunk of the source's ring; UINT_MAX: none */
+	struct bw_netrail *rail; /* that is to post it; NULL: it has been */
+	struct bw_chunk *next_out;
 	uint64_t from;           /* offset in the source's region where there is no staging */
 };
 
@@ -324,6 +331,7 @@ struct bw_ep {
 	_Atomic(struct bw_xfer *) inbox;
 	_Atomic uint32_t attention; /* there is something to do besides polling rails */
 	_Atomic uint64_t idle_turns;
+	_Atomic unsigned outs;      /* writes that wait for their rails' threads */
 	_Atomic uint64_t next_look; /* at the control connections */
 	_Atomic uint64_t next_deadline;
 	_Atomic bool stopping, shut;
@@ -447,6 +455,8 @@ void bw_flow_turn(struct bw_flow *f);
 void bw_source_granted(struct bw_flow *f, const struct bw_wire_grant *grant);
 void bw_source_turn(struct bw_flow *f);
 void bw_source_written(struct bw_chunk *c, const struct bw_event *event);
+/* Posts writes that were left to the rail's thread, which holds rail->polling. */
+void bw_source_post(struct bw_ep *ep, struct bw_netrail *r);
 void bw_source_leave(struct bw_flow *f, int error);
 
 /* All its pieces are known: checks, registers, grants. */

@@ -78,14 +78,15 @@ void bw_ep_unlock(struct bw_ep *ep)
 	} while (atomic_load_explicit(&ep->inbox, memory_order_relaxed) && bw_ep_trylock(ep));
 }
 
+/* All who sleep: each takes one from the counter. */
 void bw_ep_wake(struct bw_ep *ep)
 {
-	uint64_t one = 1;
+	uint64_t n = (uint64_t)atomic_load(&ep->sleepers);
 
-	if (!atomic_load(&ep->sleepers))
+	if (!n)
 		return;
 	bw_n_count(ep, BW_N_WAKES, 1);
-	(void)!write(ep->wake, &one, sizeof(one));
+	(void)!write(ep->wake, &n, sizeof(n));
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
@@ -111,6 +112,7 @@ static int rail_turn(struct bw_ep *ep, struct bw_netrail *r)
 
 	if (r->broken || pthread_mutex_trylock(&r->polling))
 		return 0;
+	bw_source_post(ep, r);
 	pthread_mutex_lock(&r->lock);
 	n = BW_CALL(r, poll, events, BW_NET_BATCH);
 	pthread_mutex_unlock(&r->lock);
@@ -123,6 +125,7 @@ static int rail_turn(struct bw_ep *ep, struct bw_netrail *r)
 			rail_broken(ep, r, -n);
 		bw_ep_unlock(ep);
 		bw_err_put_back(&kept);
+		bw_source_post(ep, r);
 	}
 	pthread_mutex_unlock(&r->polling);
 	return n < 0 ? 1 : n;
@@ -195,6 +198,17 @@ static void look(struct bw_ep *ep, uint64_t now)
 				      memory_order_relaxed);
 }
 
+/* Has a rail something to post whose thread has yet to wake? */
+static int for_sleepers(struct bw_ep *ep)
+{
+	int n = 0;
+
+	for (unsigned i = 0; i < ep->nrails; i++)
+		if (atomic_load_explicit(&ep->rail[i].nout, memory_order_relaxed))
+			n += rail_turn(ep, &ep->rail[i]);
+	return n;
+}
+
 static int turn(struct bw_ep *ep, unsigned first, unsigned step, unsigned *turns)
 {
 	struct bw_sentence kept;
@@ -203,6 +217,9 @@ static int turn(struct bw_ep *ep, unsigned first, unsigned step, unsigned *turns
 
 	for (unsigned i = first; i < ep->nrails; i += step)
 		n += rail_turn(ep, &ep->rail[i]);
+	if (step > 1 && atomic_load_explicit(&ep->outs, memory_order_relaxed) &&
+	    atomic_load_explicit(&ep->sleepers, memory_order_relaxed))
+		n += for_sleepers(ep);
 	if (!n && !ep->threaded)
 		atomic_store_explicit(&ep->idle_turns, 1 +
 				      atomic_load_explicit(&ep->idle_turns, memory_order_relaxed),
@@ -291,7 +308,8 @@ static void idle_sleep(struct bw_ep *ep, unsigned first, unsigned step, uint64_t
 	n = arm(ep, first, step, fds, &polls);
 	fds[n++] = (struct pollfd){ .fd = ep->wake, .events = POLLIN };
 	fds[n++] = (struct pollfd){ .fd = bw_control_fd(ep->control), .events = POLLIN };
-	ns = polls || atomic_load(&ep->attention) ? nap(idle) : SLEEP_MOST_NS;
+	ns = polls || atomic_load(&ep->attention) || atomic_load(&ep->outs) ? nap(idle) :
+	     SLEEP_MOST_NS;
 	deadline = atomic_load(&ep->next_deadline);
 	if (deadline < until_ns)
 		until_ns = deadline;
@@ -397,13 +415,9 @@ int bw_ep_start_threads(struct bw_ep *ep)
 
 void bw_ep_stop_threads(struct bw_ep *ep)
 {
-	uint64_t one = 1;
-
 	atomic_store(&ep->stopping, true);
-	for (unsigned i = 0; i < ep->nthreads; i++) {
-		for (unsigned k = 0; k < ep->nthreads; k++)
-			(void)!write(ep->wake, &one, sizeof(one));
+	bw_ep_wake(ep);
+	for (unsigned i = 0; i < ep->nthreads; i++)
 		pthread_join(ep->thread[i].id, NULL);
-	}
 	ep->nthreads = 0;
 }

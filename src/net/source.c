@@ -12,6 +12,8 @@
 #include "core/probe.h"
 #include "net/net_int.h"
 
+#define POSTS 4u /* by a rail's thread, between two polls */
+
 static struct bw_netrail *rails(const struct bw_flow *f)
 {
 	return f->peer->ep->rail;
@@ -193,53 +195,203 @@ static void poll_copies(struct bw_flow *f)
 	}
 }
 
-static int write_on(struct bw_flow *f, struct bw_chunk *c, unsigned rail)
-{
-	struct bw_netrail *r = &rails(f)[rail];
-	struct bw_bulk *b = f->bulk;
-	bool data = brings_data(f);
-	uint64_t addr = b->grant.rail[rail].addr +
-			(is_ring(b) ? (uint64_t)c->slot * b->grant.chunk : c->to - b->grant.base);
-	void *desc = c->staging != UINT_MAX ? b->ring->reg[rail].desc :
-		     f->region->nregs ? f->region->reg[rail].desc : NULL;
-	int ret;
+struct write {
+	uint64_t peer, addr, key, data;
+	const void *src;
+	size_t bytes;
+	void *desc;
+	bool has_data;
+};
 
-	pthread_mutex_lock(&r->lock);
-	ret = BW_CALL(r, write, f->peer->rail[rail], c->src, c->bytes, desc, addr,
-		      b->grant.rail[rail].key, data, BW_WIRE_DATA32(f->other, c->slot),
-		      data ? 0 : BW_WRITE_ARRIVED, c);
-	pthread_mutex_unlock(&r->lock);
-	if (ret == -EAGAIN)
-		bw_n_count(f->peer->ep, BW_N_AGAIN, 1);
-	return ret;
+static struct write write_of(const struct bw_chunk *c, const struct bw_netrail *r)
+{
+	const struct bw_flow *f = c->flow;
+	const struct bw_bulk *b = f->bulk;
+	unsigned rail = r->index;
+
+	return (struct write){
+		.peer = f->peer->rail[rail],
+		.addr = b->grant.rail[rail].addr +
+			(is_ring(b) ? (uint64_t)c->slot * b->grant.chunk : c->to - b->grant.base),
+		.key = b->grant.rail[rail].key,
+		.data = BW_WIRE_DATA32(f->other, c->slot),
+		.src = c->src,
+		.bytes = c->bytes,
+		.desc = c->staging != UINT_MAX ? b->ring->reg[rail].desc :
+			f->region->nregs ? f->region->reg[rail].desc : NULL,
+		.has_data = brings_data(f),
+	};
+}
+
+/* With rail->lock held. */
+static int write_on(struct bw_netrail *r, const struct write *w, struct bw_chunk *c)
+{
+	return BW_CALL(r, write, w->peer, w->src, w->bytes, w->desc, w->addr, w->key, w->has_data,
+		       w->data, w->has_data ? 0 : BW_WRITE_ARRIVED, c);
+}
+
+static void write_failed(struct bw_peer *p, int ret)
+{
+	bw_peer_fail(p, EIO, "write over %s: %s (%s)", p->ep->rail[0].info.network, bw_err_text(),
+		     strerror(-ret));
 }
 
 /* On the next rail that takes it. -EAGAIN: none does now. */
-static int post(struct bw_flow *f, struct bw_chunk *c)
+static int post_now(struct bw_flow *f, struct bw_chunk *c)
 {
 	struct bw_bulk *b = f->bulk;
 	int ret = -EAGAIN;
 
 	for (unsigned i = 0; i < f->peer->nrails && ret == -EAGAIN; i++) {
-		unsigned rail = b->next_rail++ % f->peer->nrails;
+		struct bw_netrail *r = &rails(f)[b->next_rail++ % f->peer->nrails];
+		struct write w = write_of(c, r);
 
-		ret = write_on(f, c, rail);
+		pthread_mutex_lock(&r->lock);
+		ret = write_on(r, &w, c);
+		pthread_mutex_unlock(&r->lock);
 		if (!ret)
-			b->rails_used |= 1ull << rail;
+			b->rails_used |= 1ull << r->index;
+		else if (ret == -EAGAIN)
+			bw_n_count(f->peer->ep, BW_N_AGAIN, 1);
 	}
+	if (!ret)
+		BW_PROBE3(net_write, f, c->slot, c->bytes);
+	else if (ret != -EAGAIN)
+		write_failed(f->peer, ret);
+	return ret;
+}
+
+/*
+ * Left to the thread of the rail that has the least to do. Software networks copy the bytes within
+ * the call that posts them: under the endpoint's lock rails would take turns.
+ */
+static void post_later(struct bw_flow *f, struct bw_chunk *c)
+{
+	struct bw_netrail *best = NULL;
+	struct bw_bulk *b = f->bulk;
+	struct bw_ep *ep = f->peer->ep;
+
+	for (unsigned i = 0; i < f->peer->nrails; i++) {
+		struct bw_netrail *r = &rails(f)[(b->next_rail + i) % f->peer->nrails];
+
+		if (!best || r->nout < best->nout)
+			best = r;
+	}
+	b->next_rail = best->index + 1;
+	b->rails_used |= 1ull << best->index;
+	c->rail = best;
+	c->next_out = NULL;
+	*best->out_tail = c;
+	best->out_tail = &c->next_out;
+	atomic_fetch_add(&best->nout, 1);
+	atomic_fetch_add(&ep->outs, 1);
+	bw_ep_wake(ep);
+}
+
+static void take_out(struct bw_chunk *c)
+{
+	struct bw_netrail *r = c->rail;
+	struct bw_chunk **at = &r->out;
+
+	while (*at != c)
+		at = &(*at)->next_out;
+	*at = c->next_out;
+	if (!*at)
+		r->out_tail = at;
+	if (r->posting == c)
+		r->posting = NULL;
+	c->rail = NULL;
+	atomic_fetch_sub(&r->nout, 1);
+	atomic_fetch_sub(&c->flow->peer->ep->outs, 1);
+}
+
+static void was_not_posted(struct bw_chunk *c)
+{
+	c->state = BW_CHUNK_FREE;
+	c->flow->bulk->outstanding--;
+	c->flow->bulk->count--;
+}
+
+/* Its flow gives up: what was not posted never will be. */
+static void unpost(struct bw_chunk *c)
+{
+	struct bw_netrail *r = c->rail;
+	bool posted = false;
+
+	if (r->posting == c) { /* just now */
+		pthread_mutex_lock(&r->lock);
+		posted = !r->posted;
+		pthread_mutex_unlock(&r->lock);
+	}
+	take_out(c);
+	if (!posted)
+		was_not_posted(c);
+}
+
+/* The first one, without the endpoint's lock while the network has it. 0, or -EAGAIN: no more. */
+static int post_first(struct bw_ep *ep, struct bw_netrail *r)
+{
+	struct bw_chunk *c;
+	struct write w;
+	int ret;
+
+	bw_ep_lock(ep);
+	c = r->out;
+	if (!c) {
+		bw_ep_unlock(ep);
+		return -EAGAIN;
+	}
+	w = write_of(c, r);
+	r->posting = c;
+	pthread_mutex_lock(&r->lock);
+	pthread_mutex_unlock(&ep->lock); /* what was left to us meanwhile begins below */
+	ret = write_on(r, &w, c);
+	r->posted = ret;
+	pthread_mutex_unlock(&r->lock);
+	bw_ep_lock(ep);
 	if (ret == -EAGAIN)
-		return ret;
-	if (ret) {
-		bw_peer_fail(f->peer, EIO, "write over %s: %s (%s)", rails(f)->info.network,
-			     bw_err_text(), strerror(-ret));
-		return ret;
+		bw_n_count(ep, BW_N_AGAIN, 1);
+	if (r->posting == c && !ret) {
+		BW_PROBE3(net_write, c->flow, c->slot, c->bytes);
+		take_out(c);
+	} else if (r->posting == c && ret != -EAGAIN) {
+		take_out(c);
+		was_not_posted(c);
+		write_failed(c->flow->peer, ret);
 	}
+	r->posting = NULL;
+	bw_ep_unlock(ep);
+	return ret ? -EAGAIN : 0;
+}
+
+void bw_source_post(struct bw_ep *ep, struct bw_netrail *r)
+{
+	struct bw_sentence kept;
+
+	bw_err_keep(&kept);
+	for (unsigned i = 0; i < POSTS && atomic_load_explicit(&r->nout, memory_order_relaxed); i++)
+		if (post_first(ep, r))
+			break;
+	bw_err_put_back(&kept);
+}
+
+/* 0, -EAGAIN, or the peer has failed. */
+static int post(struct bw_flow *f, struct bw_chunk *c)
+{
+	struct bw_bulk *b = f->bulk;
+	int ret = 0;
+
+	if (f->peer->ep->threaded)
+		post_later(f, c);
+	else
+		ret = post_now(f, c);
+	if (ret)
+		return ret;
 	if (is_ring(b)) {
 		b->free_slots &= ~(1ull << c->slot);
 		b->laps[c->slot]++;
 	}
 	c->state = BW_CHUNK_WRITING;
-	BW_PROBE3(net_write, f, c->slot, c->bytes);
 	b->outstanding++;
 	b->count++;
 	bw_n_count(f->peer->ep, BW_N_CHUNKS_OUT, 1);
@@ -328,6 +480,8 @@ static void drop_chunks(struct bw_bulk *b)
 
 		if (c->state == BW_CHUNK_COPYING)
 			bw_request_free(c->copy); /* waits: it is short */
+		if (c->rail)
+			unpost(c);
 		c->copy = NULL;
 		if (c->state != BW_CHUNK_WRITING)
 			c->state = BW_CHUNK_FREE;

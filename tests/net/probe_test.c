@@ -136,6 +136,8 @@ static void on_trap(int sig, siginfo_t *info, void *context)
 	/* in the place of a nop: what follows it goes on */
 }
 
+/* Code has no shadow memory of the thread sanitizer's. */
+__attribute__((no_sanitize("thread")))
 static void put(struct place *p, unsigned char what)
 {
 	uintptr_t page = (uintptr_t)p->at & ~(uintptr_t)4095;
