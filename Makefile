@@ -25,7 +25,7 @@ help:
 	@echo "make test       the same, then run all tests that need no GPU"
 	@echo "make slow       the tests that take minutes: millions of messages, killed processes"
 	@echo "make hw         the tests and figures that need a GPU"
-	@echo "make test-vm    RDMA verbs without a network card: soft-RoCE in a guest of QEMU"
+	@echo "make test-vm    RDMA verbs without a network card: soft-RoCE in guests of QEMU"
 	@echo "make clang      build with clang, warnings are errors, and test"
 	@echo "make sanitize   build and test with ASan and UBSan, then with TSan"
 	@echo "make cross      arm64 built and tested under emulation, ppc64le built"

@@ -2,7 +2,15 @@
 /*
  * Between processes: every operation, with soft GPUs of their own and with shared ones; a peer
  * that is killed in the middle, that stops, that comes again.
+ *
+ * The other process is a child; or it is on another machine, where this program runs too: there
+ * NET_SERVE=ADDRESS has it print ADDRESS:PORT and be the other process, for who has NET_OTHER=
+ * ADDRESS:PORT.
  */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 #include "net_test.h"
 
 #define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
@@ -15,9 +23,10 @@ static unsigned rails;
 /* ---- the child: an end that does what it is told --------------------------------------------- */
 
 static int sock; /* between the two */
+static bool serves; /* one on another machine */
 
 struct order {
-	char what;       /* 's' send, 'r' receive, 'c' check, 'f' fill, 'q' quit */
+	char what;       /* 's' send, 'r' receive, 'c' check, 'f' fill, 'k' kill, 'q' quit */
 	uint64_t at, bytes, seed;
 };
 
@@ -45,6 +54,8 @@ static bool next_order(struct end *e, struct order *o)
 	for (;;) {
 		ssize_t n = recv(sock, o, sizeof(*o), MSG_DONTWAIT);
 
+		if (n == (ssize_t)sizeof(*o) && o->what == 'k')
+			raise(SIGKILL);
 		if (n == (ssize_t)sizeof(*o))
 			return o->what != 'q';
 		if (n == 0 || (n < 0 && errno != EAGAIN))
@@ -132,12 +143,95 @@ static void child(bool gpu)
 	end_close(&e);
 }
 
+__attribute__((noreturn))
+static void child_main(bool gpu)
+{
+	static const int fine = 0;
+
+	is_child = true;
+	alarm(SANITIZED ? 200 : 60);
+	if (setjmp(test_jump))
+		_exit(1);
+	child(gpu);
+	if (serves)
+		put_all(&fine, sizeof(fine));
+	_exit(0);
+}
+
+/* ---- on another machine ---------------------------------------------------------------------- */
+
+static const char *other; /* where; NULL: the other process is a child */
+
+#define HELLO_END 2 /* other than whether memory is a GPU's */
+
+/* @at: ADDRESS:PORT or ADDRESS */
+static int tcp_socket(const char *at, struct sockaddr_in *addr)
+{
+	const char *colon = strchr(at, ':');
+	char text[64];
+	int fd, one = 1;
+
+	snprintf(text, sizeof(text), "%.*s", (int)(colon ? colon - at : (long)strlen(at)), at);
+	*addr = (struct sockaddr_in){
+		.sin_family = AF_INET, .sin_port = htons(colon ? (uint16_t)atoi(colon + 1) : 0),
+	};
+	CHECK_EQ(inet_pton(AF_INET, text, &addr->sin_addr), 1);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(fd >= 0);
+	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)));
+	return fd;
+}
+
+static void call(char hello)
+{
+	struct sockaddr_in addr;
+
+	sock = tcp_socket(other, &addr);
+	CHECK(!connect(sock, (struct sockaddr *)&addr, sizeof(addr)));
+	put_all(&hello, 1);
+}
+
+/* One process after the other, for those who call. Returns an exit code. */
+static int serve(const char *at)
+{
+	struct sockaddr_in addr;
+	socklen_t len = sizeof(addr);
+	int fd = tcp_socket(at, &addr), status, failed = 0;
+	char hello;
+
+	serves = true;
+	CHECK(!bind(fd, (struct sockaddr *)&addr, sizeof(addr)) && !listen(fd, 8));
+	CHECK(!getsockname(fd, (struct sockaddr *)&addr, &len));
+	printf("listening: %s:%u\n", at, ntohs(addr.sin_port));
+	for (;;) {
+		fflush(stdout);
+		sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+		CHECK(sock >= 0);
+		get_all(&hello, 1);
+		if (hello == HELLO_END)
+			return failed;
+		if (!fork())
+			child_main(hello);
+		close(sock);
+		CHECK(wait(&status) > 0);
+		if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
+			failed = 1;
+	}
+}
+
+/* ---- either ---------------------------------------------------------------------------------- */
+
+/* 0: the other process is on another machine */
 static pid_t start(bool gpu)
 {
 	int both[2];
 	pid_t pid;
 
 	end_close(&a); /* what a failed case left */
+	if (other) {
+		call(gpu);
+		return 0;
+	}
 	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both));
 	fflush(stdout);
 	fflush(stderr);
@@ -146,12 +240,7 @@ static pid_t start(bool gpu)
 	close(both[!!pid]);
 	if (pid)
 		return pid;
-	is_child = true;
-	alarm(SANITIZED ? 200 : 60);
-	if (setjmp(test_jump))
-		_exit(1);
-	child(gpu);
-	_exit(0);
+	child_main(gpu);
 }
 
 static void command(char what, uint64_t at, uint64_t bytes, uint64_t seed)
@@ -159,6 +248,20 @@ static void command(char what, uint64_t at, uint64_t bytes, uint64_t seed)
 	struct order o = { what, at, bytes, seed };
 
 	put_all(&o, sizeof(o));
+}
+
+/* Returns when it is dead. */
+static void kill_it(pid_t pid)
+{
+	char c;
+
+	if (pid) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		return;
+	}
+	command('k', 0, 0, 0);
+	CHECK(read(sock, &c, 1) <= 0);
 }
 
 /* While the endpoint makes progress. */
@@ -194,7 +297,10 @@ static void part_ways(pid_t pid)
 	int status;
 
 	command('q', 0, 0, 0);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (pid)
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+	else
+		get_all(&status, sizeof(status));
 	close(sock);
 	CHECK_EQ(status, 0);
 	memory_close(&a, &ma);
@@ -290,6 +396,17 @@ static void shared_gpu(void)
 
 /* ---- a peer that dies ------------------------------------------------------------------------ */
 
+/* As the peer's name begins. */
+static const char *there(void)
+{
+	static char text[64];
+
+	if (!other)
+		return here();
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(other, ":"), other);
+	return text;
+}
+
 /* Killed after the transfer was posted and this many polls. */
 static void kill_after(unsigned op, size_t n, unsigned polls)
 {
@@ -306,14 +423,14 @@ static void kill_after(unsigned op, size_t n, unsigned polls)
 	OK(barway_transfer_post(t));
 	while (polls--)
 		barway_endpoint_progress(a.ep);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_it(pid);
 	from = seconds();
 	ret = barway_transfer_wait(r, BARWAY_VISIBLE, 20 * SECOND);
-	CHECK(seconds() - from < 1); /* its control connection is closed by its system at once */
+	/* its control connection is closed by its system at once */
+	CHECK(seconds() - from < (other ? 5 : 1));
 	if (ret != -EIO)
 		FAIL("%d: %s", ret, barway_errmsg());
-	CHECK_HAS(barway_errmsg(), here()); /* peer, network, path, errno */
+	CHECK_HAS(barway_errmsg(), there()); /* peer, network, path, errno */
 	CHECK_HAS(barway_errmsg(), network);
 	CHECK_HAS(barway_errmsg(), "path");
 	CHECK_HAS(barway_errmsg(), strerror(EIO));
@@ -339,7 +456,7 @@ static void killed(void)
 
 	for (unsigned op = BARWAY_PUT; op <= BARWAY_SEND; op++)
 		for (unsigned i = 0; i < N(sizes); i++)
-			for (int k = 0; k < 3; k++)
+			for (int k = 0; k < (other ? 1 : 3); k++)
 				kill_after(op, sizes[i], (unsigned)(test_random(&random) % 60));
 }
 
@@ -356,8 +473,7 @@ static void others_go_on(void)
 	first = start(false);
 	meet(false);
 	dead = a.peer;
-	kill(first, SIGKILL);
-	waitpid(first, NULL, 0);
+	kill_it(first);
 	close(sock);
 	sock = to_second;
 	get_all(name, sizeof(name));
@@ -413,6 +529,15 @@ static void forked(void)
 	part_ways(pid);
 }
 
+static int finish(int code)
+{
+	if (setjmp(test_jump))
+		return 1;
+	if (other)
+		call(HELLO_END);
+	return code;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -423,10 +548,13 @@ int main(int argc, char **argv)
 	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
 	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
 	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
+	other = getenv("NET_OTHER");
 	signal(SIGPIPE, SIG_IGN);
 	if (setjmp(test_jump))
 		return 1;
 	param("devices", "soft");
 	param("soft_memory", "128M");
-	return test_main(argc, argv, cases);
+	if (getenv("NET_SERVE"))
+		return serve(getenv("NET_SERVE"));
+	return finish(test_main(argc, argv, cases));
 }

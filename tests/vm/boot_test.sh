@@ -14,18 +14,22 @@ cat >"$work/qemu" <<'END'
 #!/bin/sh
 # The second -serial is the port of the tests.
 for word; do
-	case $word in file:*) port=${word#file:} ;; esac
+	case $word in
+	file:*) port=${word#file:} ;;
+	*guest=*) guest=${word#*guest=} guest=${guest%% *} ;;
+	esac
 done
-cat "${0%/*}/says" >"$port"
-[ ! -f "${0%/*}/hangs" ] || exec sleep 100
+cat "${0%/*}/says.$guest" >"$port"
+[ ! -f "${0%/*}/hangs.$guest" ] || exec sleep 100
 END
 chmod +x "$work/qemu"
 printf '1 one\n1 two\tA=1 args # words\n\n# more\n' >"$work/list"
 
-plays() { # name, what the last line has to be, exit code; what the guest says on stdin
-	cat >"$work/says"
-	"$scripts/test-vm-boot" --qemu "$work/qemu" --grace 1 --start 2 "$work" "$work/list" \
-		>"$work/out" 2>&1
+guests=1
+plays() { # name, what the last line has to be, exit code; what guest 1 says on stdin
+	cat >"$work/says.1"
+	"$scripts/test-vm-boot" --qemu "$work/qemu" --guests $guests --grace 1 --start 2 "$work" \
+		"$work/list" >"$work/out" 2>&1
 	"$scripts/run-tests" --log "$work/list.json" >>"$work/out" 2>&1
 	status=$?
 	if [ "$(tail -n 1 "$work/out")" = "$2" ] && [ $status = "$3" ]; then
@@ -98,7 +102,7 @@ two: 1 passed, 0 failed, 0 skipped
 == done
 END
 says 'one: ended with 137'
-: >"$work/hangs"
+: >"$work/hangs.1"
 plays hangs '1 passed, 1 failed, 0 skipped' 1 <<'END'
 == begin 1 one
 one: 1 passed, 0 failed, 0 skipped
@@ -109,6 +113,56 @@ says 'the guest does not answer since two'
 plays 'never starts' '0 passed, 2 failed, 0 skipped' 1 <<'END'
 END
 says 'said nothing for 2 s'
+
+
+# ---- two guests ----------------------------------------------------------------------------------
+
+guests=2
+one='== begin 1 one
+one: 2 passed, 0 failed, 0 skipped
+== end 1 0 0'
+two='== begin 2 two
+two: 1 passed, 0 failed, 0 skipped
+== end 2 0 0'
+rm "$work/hangs.1"
+
+printf '%s\n' "$one" "$two" '== done' >"$work/says.2"
+plays 'two pass' '6 passed, 0 failed, 0 skipped' 0 <<END
+$one
+$two
+== done
+END
+: >"$work/hangs.2"
+printf '%s\n' "$one" '== begin 2 two' 'two: 3 passed, 0 failed, 0 skipped' '== kill' >"$work/says.2"
+plays 'wants to be killed' '8 passed, 0 failed, 0 skipped' 0 <<END
+$one
+$two
+== done
+END
+says 'guest 2 was killed, as it wanted'
+printf '%s\n' '== kill' '== begin 1 one' 'one: 2 passed, 1 failed, 0 skipped' '== kill' \
+	>"$work/says.2"
+plays 'fails and wants to be killed' '5 passed, 2 failed, 0 skipped' 1 <<END
+$one
+$two
+== done
+END
+says 'guest 2: one: exited with 0 although cases failed'
+says 'guest 2: two A=1 args: ended with -1 (it did not begin: the guest was killed, as it wanted'
+printf '%s\n' "$one" '== begin 2 two' >"$work/says.2"
+: >"$work/hangs.1"
+plays 'one hangs' '4 passed, 2 failed, 0 skipped' 1 <<END
+$one
+== begin 2 two
+END
+says 'does not answer since two'
+rm "$work/hangs.2"
+plays 'one is gone' '4 passed, 2 failed, 0 skipped' 1 <<END
+$one
+== begin 2 two
+END
+says 'guest 2: two A=1 args: ended with -1 (the guest ended (QEMU with 0))'
+says 'guest 1: two A=1 args: ended with -1 (the guest was ended, as guest 2 ended (QEMU with 0))'
 
 echo "boot_test: $passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]
