@@ -98,8 +98,8 @@ static int can_export(const struct bw_cuda *cu, const struct bw_device *dev)
 		return bw_err(ENOTSUP, "cuDeviceGetAttribute(DMA_BUF_SUPPORTED): %s: install "
 			      "driver 515 (CUDA 11.7) or newer", bw_cuda_error_name(error));
 	if (!value)
-		return bw_err(ENOTSUP, "the driver exports none of GPU %d's: install the open "
-			      "kernel modules, with Linux 5.12 or newer", dev->index);
+		return bw_err(ENOTSUP, "the driver exports no dma-bufs of GPU %d: install the "
+			      "open kernel modules, with Linux 5.12 or newer", dev->index);
 	return 0;
 }
 
@@ -136,5 +136,5 @@ int bw_cuda_export_dmabuf(struct bw_device *dev, uint64_t addr, size_t bytes, in
 	ret = export_dmabuf(dev, addr, bytes, fd, offset);
 	if (!ret)
 		bw_err_put_back(&kept);
-	return bw_err_prefix(ret, "dma-buf of 0x%llx", (unsigned long long)addr);
+	return ret;
 }

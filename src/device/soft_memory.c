@@ -517,5 +517,5 @@ int soft_export_dmabuf(struct bw_device *dev, uint64_t addr, size_t bytes, int *
 		ret = export_found(c, addr, bytes, fd, offset);
 		soft_leave();
 	}
-	return bw_err_prefix(ret, "dma-buf of 0x%llx", (unsigned long long)addr);
+	return ret;
 }

@@ -6,6 +6,8 @@
  */
 #include "rm_test.h"
 
+#include <barway_net.h>
+
 #include "core/fault.h"
 #include "device/cuda.h"
 
@@ -444,6 +446,42 @@ static void in_a_child(void)
 	finish();
 }
 
+/* ---- a region of it -------------------------------------------------------------------------- */
+
+/* What the card's imitation, which cannot map a GPU's dma-buf, or the driver has to say is told. */
+static void region(void)
+{
+	static const char secret[] = "a secret of the tests, not random";
+	struct barway_endpoint_options o = {
+		.size = sizeof(o), .network = "imitation-rdma", .secret = secret,
+		.secret_bytes = sizeof(secret),
+	};
+	struct barway_region_info i = { .size = sizeof(i) };
+	struct barway_endpoint *ep;
+	struct barway_region *r;
+	uint64_t a;
+
+	begin();
+	a = gpu_alloc(300000);
+	OK(barway_endpoint_open(ctx, &o, &ep));
+	OK(barway_region_open(ep, a + 5, 100000, BARWAY_REGION_PUT, &r));
+	CHECK_EQ(fakenv_get("dmabufs"), 0);
+	OK(barway_region_query(r, &i));
+	CHECK_STR(i.rung, "staged");
+	CHECK_HAS(i.reason, "by dma-buf: ");
+	CHECK_HAS(i.reason, rm_arg);
+	CHECK_HAS(i.reason, "by peer memory: ");
+	OK(barway_region_close(r));
+	OK(barway_endpoint_close(ep));
+	o.path = BARWAY_PATH_DIRECT;
+	OK(barway_endpoint_open(ctx, &o, &ep));
+	REFUSED(barway_region_open(ep, a + 5, 100000, 0, &r), ENOTSUP, rm_arg);
+	CHECK_EQ(fakenv_get("dmabufs"), 0);
+	OK(barway_endpoint_close(ep));
+	gpu_free(a);
+	finish();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct rm_case cases[] = {
@@ -468,6 +506,9 @@ int main(int argc, char **argv)
 		CASE(beside_mappings),
 		CASE(calls_fail),
 		CASE(in_a_child),
+		{ "region", region, NULL, "524" }, /* ENOTSUPP of the kernel, see nv-dmabuf.c */
+		{ "region without", region, "FAKENV=dmabuf=0 BARWAY_RM_ROUTES=vmm,ipc",
+		  "the driver exports no dma-bufs of GPU 0: install the open kernel modules" },
 		{ 0 }
 	};
 
