@@ -134,6 +134,10 @@ static int try_dmabuf(struct bw_fabric_rail *r, const struct bw_reg_request *req
 	uint32_t version = r->lib->version();
 	int ret;
 
+	if (r->network->own_dmabufs) {
+		bw_reason_set(why, "%s registers none but its own", r->network->provider);
+		return -ENOTSUP;
+	}
 	if (request->dmabuf < 0) {
 		bw_reason_set(why, "%s", request->no_dmabuf ? request->no_dmabuf :
 							      "none was given");
