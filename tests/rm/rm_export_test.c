@@ -162,6 +162,26 @@ static void pools(void)
 	finish();
 }
 
+/* Where the pages alone are refused, all from the start of the mapping may not be. */
+static void from_the_start(void)
+{
+	uint64_t a, offset;
+	int fd;
+
+	begin();
+	a = gpu_alloc(5u << 20);
+	for (unsigned i = 1; i < 3; i++)
+		fakenv_fail_ioctl(0xd9, i, 0x1f); /* for PCIe, and as it comes */
+	shows(a + 70001, 60000);
+	for (unsigned i = 1; i < 3; i++)
+		fakenv_fail_ioctl(0xd9, i, 0x1f);
+	OK(export(a + 70001, 60000, &fd, &offset));
+	CHECK_EQ(offset, 70001);
+	close(fd);
+	gpu_free(a);
+	finish();
+}
+
 /* Not the memory's life but the card's: it stays while the dma-buf does. */
 static void it_keeps_the_memory(void)
 {
@@ -353,7 +373,8 @@ static void *exporter(void *arg)
 	int fd;
 
 	while (mapping) {
-		if (export(a + (uint64_t)n % 9000, 8192, &fd, &offset))
+		/* in its first page: there is no second place to ask from */
+		if (export(a + (uint64_t)n % 4096, 8192, &fd, &offset))
 			return (void *)bw_err_text();
 		if (!fakenv_dmabuf(fd, offset, 8192) || close(fd))
 			return "it is not a dma-buf";
@@ -372,6 +393,7 @@ static void beside_mappings(void)
 	begin();
 	a = gpu_alloc(300000);
 	b = gpu_alloc(40000);
+	CHECK_EQ(a % 4096, 0);
 	mapping = 1;
 	for (int i = 0; i < N; i++)
 		CHECK_EQ(pthread_create(&thread[i], NULL, exporter, &a), 0);
@@ -491,6 +513,7 @@ int main(int argc, char **argv)
 		CASE(no_more_than_the_pages),
 		CASE(handles_in_a_row),
 		CASE(pools),
+		CASE(from_the_start),
 		CASE(it_keeps_the_memory),
 		{ "for_pcie_first: refused", for_pcie_first, NULL, "refused" },
 		{ "for_pcie_first: unknown", for_pcie_first, "FAKENV=driver=550.163.01",
@@ -504,6 +527,8 @@ int main(int argc, char **argv)
 		CASE(during_a_capture),
 		CASE(after_mappings),
 		CASE(beside_mappings),
+		/* there each is one ioctl: one that is lost is a failure */
+		CASE_ENV(beside_mappings, "FAKENV=driver=550.163.01"),
 		CASE(calls_fail),
 		CASE(in_a_child),
 		{ "region", region, NULL, "524" }, /* ENOTSUPP of the kernel, see nv-dmabuf.c */
