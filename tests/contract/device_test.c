@@ -361,7 +361,7 @@ static void refuses_exports(struct bw_device *dev)
 	uint64_t a = mem_alloc(dev, 1 << 20), at = 0;
 	static char plain[4096];
 	int files = open_files();
-	struct bw_segment seg;
+	struct bw_segment seg, next;
 	void *pinned;
 
 	CHECK_EQ(ops->resolve(a, &seg), 0);
@@ -369,7 +369,8 @@ static void refuses_exports(struct bw_device *dev)
 	refuses_export(dev, (uintptr_t)plain, 8, EFAULT, EFAULT);
 	refuses_export(dev, 0, 8, EFAULT, EFAULT);
 	refuses_export(dev, a, SIZE_MAX, EFAULT, ENOTSUP); /* what is behind it? */
-	refuses_export(dev, a + seg.bytes - 8, 16, EFAULT, ENOTSUP);
+	if (ops->resolve(a + seg.bytes, &next) || next.kind != BW_MEM_VMM)
+		refuses_export(dev, a + seg.bytes - 8, 16, EFAULT, ENOTSUP);
 	CHECK_EQ(ops->host_alloc(dev, 4096, &pinned, &at), 0);
 	refuses_export(dev, at, 8, EFAULT, EFAULT);
 	CHECK_EQ(ops->host_free(pinned), 0);
