@@ -36,7 +36,7 @@ void paths_print_row(const struct paths *p, const struct paths_row *r)
 	putchar('\n');
 	if (r->measured)
 		more("4 MiB", r->large.path);
-	else
+	if (!r->measured || (r->region.direct && strcmp(r->region.rung, "dmabuf")))
 		more(r->region.direct ? "why" : "why not direct", r->region.reason);
 	if (*r->unmeasured)
 		more("no figures", r->unmeasured);

@@ -504,6 +504,7 @@ const struct bw_device_ops bw_cuda_ops = {
 	.ce_copy_from = bw_cuda_copy_from,
 	.scratch_alloc = bw_cuda_scratch_alloc,
 	.scratch_free = bw_cuda_scratch_free,
+	.export_dmabuf = bw_cuda_export_dmabuf,
 	.driver = cuda_driver,
 	.host_alloc = bw_cuda_host_alloc,
 	.host_free = bw_cuda_host_free,

@@ -65,6 +65,7 @@ enum {
 	BW_CU_ALLOCATION_PINNED = 1,   /* CUmemAllocationType */
 	BW_CU_ACCESS_READWRITE = 3,    /* CUmemAccess_flags */
 	BW_CU_RANGE_DMA_BUF_FD = 1,    /* CUmemRangeHandleType */
+	BW_CU_RANGE_PCIE = 1,          /* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE */
 	BW_CU_STREAM_NON_BLOCKING = 1,
 	BW_CU_HOST_PORTABLE = 1,       /* CU_MEMHOSTALLOC_, CU_MEMHOSTREGISTER_ */
 	BW_CU_HOST_DEVICEMAP = 2,
@@ -248,6 +249,10 @@ int bw_cuda_mem_free(uint64_t addr);
 int bw_cuda_mem_info(struct bw_device *dev, uint64_t *total, uint64_t *free_bytes);
 int bw_cuda_scratch_alloc(struct bw_device *dev, void *owner, size_t bytes, uint64_t *addr);
 void bw_cuda_scratch_free(struct bw_device *dev, void *owner, uint64_t addr);
+
+/* cuda_export.c */
+int bw_cuda_export_dmabuf(struct bw_device *dev, uint64_t addr, size_t bytes, int *fd,
+			  uint64_t *offset);
 
 /* cuda_host.c */
 int bw_cuda_host_alloc(struct bw_device *dev, size_t bytes, void **host, uint64_t *addr);

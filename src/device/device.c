@@ -32,6 +32,48 @@ int bw_device_resolve(uint64_t addr, struct bw_segment *seg)
 	return 0;
 }
 
+/* What there is to say against @s, @at a place of the range that it is to hold, as a part of it. */
+static int check_segment(const struct bw_device *dev, const struct bw_segment *s,
+			 const struct bw_segment *first, uint64_t at, uint64_t addr)
+{
+	if (s->kind == BW_MEM_MANAGED)
+		return bw_err(ENOTSUP, "0x%llx is managed memory, which moves between host and "
+			      "GPU: use cudaMalloc memory", (unsigned long long)at);
+	if (s->dev != dev || s->kind == BW_MEM_PINNED || s->kind == BW_MEM_HOST_VMM)
+		return bw_err(EFAULT, "0x%llx is %s, not memory of GPU %d: give its own",
+			      (unsigned long long)at, bw_mem_kind_name(s->kind), dev->index);
+	if (at != addr && (s->kind != BW_MEM_VMM || first->kind != BW_MEM_VMM))
+		return bw_err(ENOTSUP, "0x%llx begins another allocation: take each by itself",
+			      (unsigned long long)at);
+	return 0;
+}
+
+int bw_device_span(struct bw_device *dev, uint64_t addr, size_t bytes, struct bw_segment *first,
+		   unsigned *n)
+{
+	uint64_t at = addr, left = bytes, there;
+	struct bw_segment s;
+	int ret;
+
+	if (!bytes)
+		return bw_err(EINVAL, "0 bytes: give the size");
+	for (*n = 0; left; (*n)++) {
+		if (dev->ops->resolve(at, &s))
+			return bw_err(EFAULT, "0x%llx is not memory of GPU %d%s: give a range of "
+				      "it", (unsigned long long)at, dev->index,
+				      *n ? ", and the range goes beyond" : "");
+		if (!*n)
+			*first = s;
+		ret = check_segment(dev, &s, first, at, addr);
+		if (ret)
+			return ret;
+		there = s.base + s.bytes - at;
+		at += there;
+		left -= there < left ? there : left;
+	}
+	return 0;
+}
+
 const char *bw_mem_kind_name(enum bw_mem_kind kind)
 {
 	switch (kind) {

@@ -106,6 +106,22 @@ struct bw_device_ops {
 	int (*scratch_alloc)(struct bw_device *dev, void *owner, size_t bytes, uint64_t *addr);
 	void (*scratch_free)(struct bw_device *dev, void *owner, uint64_t addr);
 
+	/*
+	 * A dma-buf of the GPU memory [addr, addr + bytes), for a network card to reach it by. *fd
+	 * is the caller's to close, close-on-exec; @addr is at *offset in it, as far into a host
+	 * page there as in memory. It may show more than the range: whole host pages at least.
+	 * CUDA: the memory stays while the descriptor, or what was registered by it, is there. The
+	 * soft GPU has no dma-bufs, and gives the file that all of its memory is in: it can be
+	 * mapped, as those of GPUs cannot, and keeps nothing. Works in a thread without a context
+	 * and in one that captures a stream. -EINVAL: 0 bytes; -EFAULT: not all of it is GPU memory
+	 * of @dev; -ENOTSUP with reason and remedy: managed memory, more than one allocation (for
+	 * CUDA, handles of cuMemCreate that are mapped in a row are one), a driver without the
+	 * function, a device or memory that it exports none of; -ENODEV: there is no context;
+	 * -EMFILE, -ENOMEM.
+	 */
+	int (*export_dmabuf)(struct bw_device *dev, uint64_t addr, size_t bytes, int *fd,
+			     uint64_t *offset);
+
 	const char *(*driver)(void); /* "580.159.04, open kernel modules", "" unknown */
 
 	/*
@@ -196,6 +212,14 @@ const struct bw_device_ops *bw_device_kind_ops(enum bw_device_kind kind);
 
 /* The segment that holds @addr, whichever kind of device knows it; plain host memory otherwise. */
 int bw_device_resolve(uint64_t addr, struct bw_segment *seg);
+
+/*
+ * Is [addr, addr + bytes) GPU memory of @dev? The first of its segments is put in *first, and how
+ * many there are in *n. -EINVAL: 0 bytes; -EFAULT: no; -ENOTSUP: managed memory, or segments that
+ * no cuMemMap has put side by side.
+ */
+int bw_device_span(struct bw_device *dev, uint64_t addr, size_t bytes, struct bw_segment *first,
+		   unsigned *n);
 
 const char *bw_mem_kind_name(enum bw_mem_kind kind); /* "cudaMalloc memory", ... */
 

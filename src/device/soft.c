@@ -296,6 +296,7 @@ const struct bw_device_ops bw_soft_ops = {
 	.ce_copy_from = soft_ce_copy_from,
 	.scratch_alloc = soft_scratch_alloc,
 	.scratch_free = soft_scratch_free,
+	.export_dmabuf = soft_export_dmabuf,
 	.driver = soft_driver,
 	.host_alloc = soft_host_alloc,
 	.host_free = soft_host_free,

@@ -198,6 +198,8 @@ int soft_resolve(uint64_t addr, struct bw_segment *seg);
 uint64_t soft_identity(uint64_t addr);
 int soft_mem_alloc(struct bw_device *dev, size_t bytes, uint64_t *addr);
 int soft_mem_free(uint64_t addr);
+int soft_export_dmabuf(struct bw_device *dev, uint64_t addr, size_t bytes, int *fd,
+		       uint64_t *offset);
 
 /*
  * soft_stream.c. The stream behind a handle, of the device @dev (NULL: of any), or NULL with the

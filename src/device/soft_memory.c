@@ -5,6 +5,7 @@
  * addresses are given out again at once, as CUDA does, with another identity.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -477,4 +478,44 @@ void *bw_soft_view(struct bw_device *dev, uint64_t addr, size_t bytes)
 	at = soft_memory_reach(soft_card_of(dev), addr, bytes);
 	soft_leave();
 	return at;
+}
+
+/* Under soft_lock, so that no child is forked between finding and copying the descriptor. */
+static int export_found(struct soft_card *c, uint64_t addr, size_t bytes, int *fd,
+			uint64_t *offset)
+{
+	unsigned char *at;
+	uint32_t page;
+	int ret = soft_memory_find(c, addr, bytes, &page, &at), copy = -1;
+
+	if (ret)
+		return ret;
+	errno = EMFILE;
+	if (!bw_fault_hit(BW_FAULT_OPEN))
+		copy = fcntl(c->fd, F_DUPFD_CLOEXEC, 3);
+	if (copy < 0)
+		return bw_err(errno, "%s: raise the limit (ulimit -n)", strerror(errno));
+	*fd = copy;
+	*offset = c->control_bytes + (uint64_t)(at - c->view);
+	return 0;
+}
+
+int soft_export_dmabuf(struct bw_device *dev, uint64_t addr, size_t bytes, int *fd,
+		       uint64_t *offset)
+{
+	struct soft_card *c = soft_card_of(dev);
+	struct bw_segment first;
+	unsigned n;
+	int ret = bw_device_span(dev, addr, bytes, &first, &n);
+
+	if (!ret && n > 1)
+		ret = bw_err(ENOTSUP, "%u handles that are mapped in a row: take each by itself",
+			     n);
+	if (!ret)
+		ret = soft_enter(c);
+	if (!ret) {
+		ret = export_found(c, addr, bytes, fd, offset);
+		soft_leave();
+	}
+	return ret;
 }

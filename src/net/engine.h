@@ -54,7 +54,10 @@ struct bw_reg_request {
 	size_t bytes;
 	bool gpu;              /* GPU memory by its device address: by @dmabuf, or peer memory */
 	int dmabuf;            /* a descriptor of it, the engine does not keep it; -1: none */
-	uint64_t dmabuf_offset;
+	uint64_t dmabuf_offset; /* of @ptr in it, as far into a host page as @ptr */
+	const char *no_dmabuf; /* why there is none; NULL: nobody asked */
+	struct bw_reason *passed; /* gets why it is not of a better rung, and is left alone where
+				   * there is none; NULL: not wanted */
 	bool remote_write, remote_read; /* else for this process's own sends and writes only */
 };
 

@@ -63,6 +63,7 @@ struct bw_fabric_network {
 	bool target_polls;
 	bool keeps_numbers;              /* a dead peer's must not be used again */
 	bool waits;                      /* its queues have a descriptor to wait for, at no cost */
+	bool own_dmabufs;                /* it takes none of others */
 };
 
 /* The fi_info of @options->network on @options->interface, and what network that is. -ENOTSUP with

@@ -15,7 +15,9 @@
  * Never "sockets", which does not work. The order is that of "auto".
  */
 static const struct bw_fabric_network networks[] = {
-	{ .name = "cxi", .provider = "cxi" },
+	/* It makes dma-bufs itself, with libfabric's own support of CUDA; what it is given it takes
+	 * for an address (libfabric's cxip_mr.c, until 2026). */
+	{ .name = "cxi", .provider = "cxi", .own_dmabufs = true },
 	/* What its cards cannot do it does with messages, which both ends have to poll. */
 	{ .name = "efa", .provider = "efa", .target_polls = true },
 	{ .name = "verbs", .provider = "verbs;ofi_rxm", .by_address = true },

@@ -134,8 +134,13 @@ static int try_dmabuf(struct bw_fabric_rail *r, const struct bw_reg_request *req
 	uint32_t version = r->lib->version();
 	int ret;
 
+	if (r->network->own_dmabufs) {
+		bw_reason_set(why, "%s registers none but its own", r->network->provider);
+		return -ENOTSUP;
+	}
 	if (request->dmabuf < 0) {
-		bw_reason_set(why, "the device gave no dma-buf of it");
+		bw_reason_set(why, "%s", request->no_dmabuf ? request->no_dmabuf :
+							      "none was given");
 		return -ENOTSUP;
 	}
 	if (version < DMABUF_SINCE) {
@@ -182,11 +187,13 @@ static int reg_gpu(struct bw_fabric_rail *r, const struct bw_reg_request *reques
 	ret = try_peermem(r, request, &mr, &peermem);
 	if (!ret) {
 		fill(r, request, mr, "peermem", out);
+		if (request->passed)
+			bw_reason_set(request->passed, "by dma-buf: %s", dmabuf.text);
 		return 0;
 	}
 	return bw_err(ret == -ENOMEM ? ENOMEM : ENOTSUP,
-		      "register %zu bytes of GPU memory at %p with %s: by dma-buf: %.160s; by peer "
-		      "memory: %.160s: load nvidia_peermem, or use a newer libfabric and driver",
+		      "register %zu bytes of GPU memory at %p with %s: by dma-buf: %.200s; by peer "
+		      "memory: %.120s: load nvidia_peermem, or use a newer libfabric and driver",
 		      request->bytes, request->ptr, r->network->name, dmabuf.text, peermem.text);
 }
 

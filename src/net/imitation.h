@@ -6,8 +6,9 @@
  *
  *    imitation       as tcp: CPUs move the bytes, nothing arrives unless the target polls, a write
  *                    with a wrong key completes and is lost
- *    imitation-rdma  as a network card: needs registered memory on both sides, reaches GPU memory,
- *                    takes 4 bytes of data, moves while the target sleeps, tells of a wrong key
+ *    imitation-rdma  as a network card: needs registered memory on both sides, reaches GPU memory
+ *                    by a dma-buf that can be mapped, as the soft GPU's, takes 4 bytes of data,
+ *                    moves while the target sleeps, tells of a wrong key
  */
 #ifndef BW_NET_IMITATION_H
 #define BW_NET_IMITATION_H
@@ -26,11 +27,11 @@ struct bw_imitation {
 	unsigned event_every;
 	unsigned rnr;         /* polls that a message waits for a receive until it is lost, and its
 			       * sender told -EIO, of imitation-rdma; 0: it waits for ever */
-	/* Where the CPU finds the GPU memory at a device address; NULL: -EFAULT. */
+	/* Where the CPU finds the GPU memory at a device address; NULL: no peer memory. */
 	void *(*gpu)(uint64_t addr, size_t bytes);
 };
 
-/* NULL: seed 1, one in 16 put off, late by up to 24 polls, no faults, no GPU memory. */
+/* NULL: seed 1, one in 16 put off, late by up to 24 polls, no faults, no peer memory. */
 void bw_imitation_set(const struct bw_imitation *how);
 
 /*

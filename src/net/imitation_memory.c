@@ -17,20 +17,30 @@ void bw_imitation_free_memory(struct memory *m)
 	free(m);
 }
 
-/* The way a card finds the pages of a dma-buf: through the descriptor alone. */
-static int map_dmabuf(const struct bw_reg_request *request, struct memory *m)
+/*
+ * The way a card finds the pages of a dma-buf: through the descriptor alone, which it does not
+ * keep. The kernel refuses what lies elsewhere in a page of the dma-buf than in one of memory.
+ */
+static int map_dmabuf(const struct bw_reg_request *request, struct memory *m,
+		      struct bw_reason *why)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), head = request->dmabuf_offset % page;
-	int ret;
+	int ret = bw_imitation_how.dmabuf_error;
 
-	if (bw_imitation_how.dmabuf_error)
-		return bw_imitation_how.dmabuf_error;
-	if (request->dmabuf < 0)
+	if (!ret && request->dmabuf < 0) {
+		bw_reason_set(why, "%s", request->no_dmabuf ? request->no_dmabuf :
+							      "none was given");
 		return -ENOTSUP;
-	ret = bw_mmap(&m->mapped, NULL, head + request->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-		      request->dmabuf, (off_t)(request->dmabuf_offset - head));
-	if (ret)
+	}
+	if (!ret && head != (uintptr_t)request->ptr % page)
+		ret = -EINVAL;
+	if (!ret)
+		ret = bw_mmap(&m->mapped, NULL, head + request->bytes, PROT_READ | PROT_WRITE,
+			      MAP_SHARED, request->dmabuf, (off_t)(request->dmabuf_offset - head));
+	if (ret) {
+		bw_reason_set(why, "%s", strerror(-ret));
 		return ret;
+	}
 	m->mapped_bytes = head + request->bytes;
 	m->ptr = (char *)m->mapped + head;
 	return 0;
@@ -49,22 +59,25 @@ static int find_gpu(const struct bw_reg_request *request, struct memory *m)
 static int reg_gpu(const struct imitation_rail *r, const struct bw_reg_request *request,
 		   struct memory *m, const char **rung)
 {
-	int dmabuf, peermem;
+	struct bw_reason dmabuf;
+	int peermem;
 
 	if (!r->rdma)
 		return bw_err(ENOTSUP, "register GPU memory at %p with imitation: CPUs move its "
 			      "bytes: register the pointer of a mapping", request->ptr);
 	*rung = "dmabuf";
-	dmabuf = map_dmabuf(request, m);
-	if (!dmabuf)
+	if (!map_dmabuf(request, m, &dmabuf))
 		return 0;
 	*rung = "peermem";
 	peermem = find_gpu(request, m);
-	if (!peermem)
+	if (!peermem) {
+		if (request->passed)
+			bw_reason_set(request->passed, "by dma-buf: %s", dmabuf.text);
 		return 0;
+	}
 	return bw_err(peermem == -ENOMEM ? ENOMEM : ENOTSUP,
-		      "register %zu bytes of GPU memory at %p with imitation-rdma: by dma-buf: %s; "
-		      "by peer memory: %s", request->bytes, request->ptr, strerror(-dmabuf),
+		      "register %zu bytes of GPU memory at %p with imitation-rdma: by dma-buf: "
+		      "%.200s; by peer memory: %s", request->bytes, request->ptr, dmabuf.text,
 		      strerror(-peermem));
 }
 

@@ -197,18 +197,61 @@ static int open_host(struct bw_region *r)
 	return r->ep->rail[0].info.by_cpu ? 0 : register_on_rails(r, &request);
 }
 
-/* GPU memory: the ladder, each rung's refusal told. */
-static int open_gpu(struct bw_region *r)
+/* A dma-buf of the region for the time of its registration: what it leads to stays by itself. */
+struct dmabuf {
+	int fd; /* -1: none, and @why */
+	uint64_t offset;
+	struct bw_reason why;
+};
+
+static bool may_be_direct(const struct bw_region *r)
 {
-	const struct bw_rail_info *info = &r->ep->rail[0].info;
+	return r->ep->rail[0].info.reaches_gpu && r->ep->options.path != BW_PATH_STAGED;
+}
+
+/* Not under the endpoint's lock: the driver may take its time. */
+static void export_dmabuf(const struct bw_region *r, struct dmabuf *d)
+{
+	if (r->map && may_be_direct(r) &&
+	    r->dev->ops->export_dmabuf(r->dev, r->addr, r->bytes, &d->fd, &d->offset))
+		bw_reason_set(&d->why, "%s", bw_err_text());
+}
+
+/* The lowest rung of those that the rails got. */
+static const char *lowest_rung(const struct bw_region *r)
+{
+	for (unsigned i = 0; i < r->nregs; i++)
+		if (strcmp(r->reg[i].rung, "dmabuf"))
+			return r->reg[i].rung;
+	return "dmabuf";
+}
+
+static int try_direct(struct bw_region *r, const struct dmabuf *d)
+{
+	struct bw_reason passed = { "" };
 	struct bw_reg_request request = {
-		.ptr = (void *)(uintptr_t)r->addr, .bytes = r->bytes, .gpu = true, .dmabuf = -1,
+		.ptr = (void *)(uintptr_t)r->addr, .bytes = r->bytes, .gpu = true,
+		.dmabuf = d->fd, .dmabuf_offset = d->fd < 0 ? 0 : d->offset,
+		.no_dmabuf = d->why.text, .passed = &passed,
 		.remote_write = true, .remote_read = true,
 	};
-	struct bw_sentence kept;
+	int ret = register_on_rails(r, &request);
+
+	if (ret)
+		return ret;
+	r->direct = true;
+	snprintf(r->rung, sizeof(r->rung), "%s", lowest_rung(r));
+	bw_reason_set(&r->reason, "the network card reaches it: %s%s%s", r->rung,
+		      passed.text[0] ? "; " : "", passed.text);
+	return 0;
+}
+
+/* GPU memory: the ladder, each rung's refusal told. */
+static int open_gpu(struct bw_region *r, const struct dmabuf *d)
+{
+	const struct bw_rail_info *info = &r->ep->rail[0].info;
 	int ret = -ENOTSUP;
 
-	bw_err_keep(&kept);
 	snprintf(r->rung, sizeof(r->rung), "staged");
 	if (!info->reaches_gpu)
 		bw_reason_set(&r->reason, "network %s: CPUs move its bytes, no card reaches GPU "
@@ -216,20 +259,12 @@ static int open_gpu(struct bw_region *r)
 	else if (r->ep->options.path == BW_PATH_STAGED)
 		bw_reason_set(&r->reason, "the endpoint was opened for the staged path");
 	else
-		ret = register_on_rails(r, &request);
-	if (!ret) {
-		r->direct = true;
-		snprintf(r->rung, sizeof(r->rung), "%s", r->reg[0].rung);
-		bw_reason_set(&r->reason, "the network card reaches it: %s", r->rung);
-		bw_err_put_back(&kept);
-		return 0;
-	}
-	if (info->reaches_gpu && r->ep->options.path != BW_PATH_STAGED)
+		ret = try_direct(r, d);
+	if (ret && may_be_direct(r))
 		bw_reason_set(&r->reason, "%s", bw_err_text());
-	if (r->ep->options.path == BW_PATH_DIRECT)
+	if (ret && r->ep->options.path == BW_PATH_DIRECT)
 		return bw_err(ENOTSUP, "the endpoint requires the direct path, and this memory "
 			      "cannot have it: %s", r->reason.text);
-	bw_err_put_back(&kept);
 	return 0;
 }
 
@@ -261,9 +296,12 @@ static void link_region(struct bw_region *r)
 int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t access,
 		   struct bw_mapping *map, struct bw_device *dev, struct bw_region **out)
 {
+	struct bw_sentence kept;
+	struct dmabuf dmabuf = { .fd = -1 };
 	struct bw_region *r;
 	int ret;
 
+	bw_err_keep(&kept);
 	if (access & ~(BW_REGION_PUT | BW_REGION_GET))
 		return bw_err(EINVAL, "access 0x%x: only BARWAY_REGION_PUT and BARWAY_REGION_GET "
 			      "are known", access);
@@ -280,9 +318,11 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 	ret = map ? 0 : is_there(r->host, bytes);
 	if (!ret && getrandom(r->secret, sizeof(r->secret), 0) != (ssize_t)sizeof(r->secret))
 		ret = bw_err(EIO, "the system gives no random bytes: %s", strerror(errno));
+	if (!ret)
+		export_dmabuf(r, &dmabuf);
 	bw_ep_lock(ep);
 	if (!ret)
-		ret = map ? open_gpu(r) : open_host(r);
+		ret = map ? open_gpu(r, &dmabuf) : open_host(r);
 	if (!ret)
 		ret = take_id(ep, r);
 	if (!ret)
@@ -290,11 +330,15 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 	else
 		unregister(r);
 	bw_ep_unlock(ep);
-	if (ret)
+	if (dmabuf.fd >= 0)
+		close(dmabuf.fd);
+	if (ret) {
 		free(r);
-	else
-		*out = r;
-	return ret;
+		return ret;
+	}
+	bw_err_put_back(&kept);
+	*out = r;
+	return 0;
 }
 
 static void unref(struct bw_region *r)

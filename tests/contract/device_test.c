@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The contract of struct bw_device_ops, on every kind of device that is listed and is there. */
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "contract/device_kinds.h"
+#include "held.h"
 
 /* ---- what a device says of itself ---------------------------------------------------------- */
 
@@ -263,6 +266,166 @@ static void scratch(void)
 	each_kind(scratches);
 }
 
+/* ---- dma-bufs ------------------------------------------------------------------------------ */
+
+#define EXPORT_BYTES (3u << 20)
+#define CPU_PAGE 4096u
+
+/* Through the descriptor alone, both ways, where it can be mapped. */
+static void exported_data(struct bw_device *dev, uint64_t addr, size_t n, int fd, uint64_t offset)
+{
+	unsigned char *got = malloc(n), *there;
+	size_t head = offset % CPU_PAGE;
+	void *map = mmap(NULL, head + n, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			 (off_t)(offset - head));
+
+	CHECK(got);
+	if (map != MAP_FAILED) {
+		there = (unsigned char *)map + head;
+		test_fill(got, n, addr + n);
+		CHECK_EQ(ops->ce_copy_to(dev, addr, got, n), 0);
+		CHECK(!memcmp(there, got, n));
+		test_fill(there, n, addr + n + 1);
+		CHECK_EQ(ops->ce_copy_from(dev, got, addr, n), 0);
+		CHECK(!memcmp(there, got, n));
+		munmap(map, head + n);
+	}
+	free(got);
+}
+
+/* Returns false where this device exports none, which it has to give a reason for. */
+static bool exports_one(struct bw_device *dev, uint64_t addr, size_t n)
+{
+	uint64_t offset = 77;
+	int fd = -77, ret;
+
+	bw_err(EPERM, "as it was");
+	ret = ops->export_dmabuf(dev, addr, n, &fd, &offset);
+	if (ret) {
+		CHECK_EQ(ret, -ENOTSUP);
+		CHECK(fd == -77 && offset == 77);
+		printf("%s: %s\n", ops->name, bw_err_text());
+		return false;
+	}
+	CHECK_STR(bw_err_text(), "as it was");
+	CHECK(fd > 2 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+	CHECK_EQ(offset % CPU_PAGE, addr % CPU_PAGE);
+	CHECK(lseek(fd, 0, SEEK_END) >= (off_t)(offset + n));
+	exported_data(dev, addr, n, fd, offset);
+	CHECK_EQ(close(fd), 0);
+	return true;
+}
+
+static void exports(struct bw_device *dev)
+{
+	static const struct { size_t at, n; } ranges[] = {
+		{ 0, EXPORT_BYTES }, { 0, 1 }, { 1, 1 }, { 4095, 2 }, { 4096, 4096 },
+		{ 70001, 123457 }, { EXPORT_BYTES - 1, 1 }, { 65535, 2 * 65536 + 2 },
+	};
+	uint64_t a = mem_alloc(dev, EXPORT_BYTES), small[3];
+	int files = open_files();
+	bool can = true;
+
+	for (unsigned i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && can; i++)
+		can = exports_one(dev, a + ranges[i].at, ranges[i].n);
+	for (unsigned i = 0; i < 3; i++) /* which share a block, and pages */
+		CHECK_EQ(ops->scratch_alloc(dev, NULL, 600, &small[i]), 0);
+	for (unsigned i = 0; i < 3 && can; i++)
+		can = exports_one(dev, small[i] + i, 600 - i);
+	for (unsigned i = 0; i < 3; i++)
+		ops->scratch_free(dev, NULL, small[i]);
+	CHECK_EQ(open_files(), files);
+	CHECK_EQ(ops->mem_free(a), 0);
+}
+
+static void dmabufs(void)
+{
+	each_kind(exports);
+}
+
+static void refuses_export(struct bw_device *dev, uint64_t addr, size_t n, int err, int or)
+{
+	uint64_t offset = 77;
+	int fd = -77, ret;
+
+	bw_err(EPERM, "as it was");
+	ret = ops->export_dmabuf(dev, addr, n, &fd, &offset);
+	if (ret != -err && ret != -or)
+		FAIL("%s: 0x%llx, %zu bytes: %d", ops->name, (unsigned long long)addr, n, ret);
+	CHECK(fd == -77 && offset == 77);
+	CHECK(strcmp(bw_err_text(), "as it was"));
+}
+
+static void refuses_exports(struct bw_device *dev)
+{
+	uint64_t a = mem_alloc(dev, 1 << 20), at = 0;
+	static char plain[4096];
+	int files = open_files();
+	struct bw_segment seg, next;
+	void *pinned;
+
+	CHECK_EQ(ops->resolve(a, &seg), 0);
+	refuses_export(dev, a, 0, EINVAL, EINVAL);
+	refuses_export(dev, (uintptr_t)plain, 8, EFAULT, EFAULT);
+	refuses_export(dev, 0, 8, EFAULT, EFAULT);
+	refuses_export(dev, a, SIZE_MAX, EFAULT, ENOTSUP); /* what is behind it? */
+	if (ops->resolve(a + seg.bytes, &next) || next.kind != BW_MEM_VMM)
+		refuses_export(dev, a + seg.bytes - 8, 16, EFAULT, ENOTSUP);
+	CHECK_EQ(ops->host_alloc(dev, 4096, &pinned, &at), 0);
+	refuses_export(dev, at, 8, EFAULT, EFAULT);
+	CHECK_EQ(ops->host_free(pinned), 0);
+	for (int i = 0; i < count; i++)
+		if (list[i] != dev)
+			refuses_export(list[i], a, 8, EFAULT, EFAULT);
+	CHECK_EQ(ops->mem_free(a), 0);
+	refuses_export(dev, a, 8, EFAULT, EFAULT);
+	CHECK_EQ(open_files(), files);
+}
+
+static void no_dmabufs(void)
+{
+	each_kind(refuses_exports);
+}
+
+/* A thread without a context. */
+static void *exporter(void *arg)
+{
+	uint64_t offset;
+	int fd, ret;
+
+	for (unsigned i = 0; i < 50; i++) {
+		ret = ops->export_dmabuf(thread_dev, *(uint64_t *)arg + i, 5000, &fd, &offset);
+		if (ret && ret != -ENOTSUP)
+			return (void *)bw_err_text();
+		if (!ret && close(fd))
+			return "close";
+	}
+	return NULL;
+}
+
+static void exports_from_threads(struct bw_device *dev)
+{
+	uint64_t a = mem_alloc(dev, 1 << 20);
+	int files = open_files();
+	pthread_t t[4];
+	void *wrong;
+
+	thread_dev = dev;
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(pthread_create(&t[i], NULL, exporter, &a), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		pthread_join(t[i], &wrong);
+		CHECK(!wrong);
+	}
+	CHECK_EQ(open_files(), files);
+	CHECK_EQ(ops->mem_free(a), 0);
+}
+
+static void dmabufs_from_threads(void)
+{
+	each_kind(exports_from_threads);
+}
+
 /* ---- host memory --------------------------------------------------------------------------- */
 
 static char in_data;
@@ -325,6 +488,9 @@ int main(int argc, char **argv)
 		TEST(copy_engine_writes_nothing_else),
 		TEST(copy_engine_from_threads),
 		TEST(scratch),
+		TEST(dmabufs),
+		TEST(no_dmabufs),
+		TEST(dmabufs_from_threads),
 		TEST(host_memory),
 		TEST(names),
 		{ 0 },

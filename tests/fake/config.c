@@ -69,7 +69,8 @@ static const struct key counter_keys[] = {
 static const char *const tampers[] = {
 	"", "dup_zero_handle", "dup_class", "dup_addrspace", "dup_regmem", "dup_physsize",
 	"dup_wrong_memory", "export_client", "export_short", "export_wrong_dev", "export_none",
-	"map_address", "map_caching", "map_wrong_offset", "gpu_id", "uuid", "alias", NULL
+	"export_pool", "map_address", "map_caching", "map_wrong_offset", "gpu_id", "uuid", "alias",
+	NULL
 };
 
 static const char *const bar1_modes[] = { "auto", "static", "dynamic", NULL };
@@ -477,13 +478,27 @@ FAKE_API int fakenv_gpu(unsigned minor, uint32_t pci[4], unsigned char uuid[16])
 	return rc;
 }
 
+/* Where this process has the memory of a GPU. With the lock held. */
+static unsigned char *memory_of(struct rm *rm, int gpu)
+{
+	static unsigned char *base[RM_GPUS]; /* shared, so good after fork */
+	void *map;
+
+	if (!base[gpu]) {
+		map = sys_mmap(NULL, RM_FB_STRIDE, PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_NORESERVE, rm->fb_fd,
+			       (off_t)((uint64_t)gpu * RM_FB_STRIDE));
+		base[gpu] = map == MAP_FAILED ? NULL : map;
+	}
+	return base[gpu];
+}
+
 FAKE_API void *fakenv_fb(uint32_t hclient, uint32_t hmemory, uint64_t offset, uint64_t length)
 {
-	static unsigned char *base[RM_GPUS]; /* under the lock; shared, so good after fork */
 	struct rm *rm = rm_get();
 	struct rm_client *client;
 	struct rm_object *object = NULL;
-	void *p = NULL;
+	unsigned char *base, *p = NULL;
 
 	rm_lock();
 	client = rm_find_client(rm, hclient);
@@ -492,15 +507,32 @@ FAKE_API void *fakenv_fb(uint32_t hclient, uint32_t hmemory, uint64_t offset, ui
 	if (object && object->mem >= 0) {
 		struct rm_mem *mem = &rm->mem[object->mem];
 
-		if (!base[mem->gpu]) {
-			void *map = sys_mmap(NULL, RM_FB_STRIDE, PROT_READ | PROT_WRITE,
-					     MAP_SHARED | MAP_NORESERVE, rm->fb_fd,
-					     (off_t)(mem->gpu * RM_FB_STRIDE));
+		base = memory_of(rm, mem->gpu);
+		if (base && offset <= mem->size && length <= mem->size - offset)
+			p = base + mem->phys + offset;
+	}
+	rm_unlock();
+	return p;
+}
 
-			base[mem->gpu] = map == MAP_FAILED ? NULL : map;
+FAKE_API void *fakenv_dmabuf(int fd, uint64_t offset, uint64_t length)
+{
+	struct rm *rm = rm_get();
+	struct rm_file *file;
+	unsigned char *p = NULL;
+
+	rm_lock();
+	file = rm_file_of_fd(rm, fd);
+	for (int i = 0; file && file->kind == FILE_DMABUF && i < file->nmems; i++) {
+		struct rm_mem *mem = &rm->mem[file->mems[i]];
+
+		if (offset < file->mem_bytes[i]) {
+			if (length <= file->mem_bytes[i] - offset && memory_of(rm, mem->gpu))
+				p = memory_of(rm, mem->gpu) + mem->phys + file->mem_offset[i] +
+				    offset;
+			break;
 		}
-		if (base[mem->gpu] && offset <= mem->size && length <= mem->size - offset)
-			p = base[mem->gpu] + mem->phys + offset;
+		offset -= file->mem_bytes[i];
 	}
 	rm_unlock();
 	return p;

@@ -715,6 +715,8 @@ static int collect(unsigned long long va, unsigned long long size, struct export
 		e->handle[0] = b->handle;
 		e->offset[0] = va - b->va;
 		e->size[0] = size;
+		if (b->pool && va != b->va && size > PAGE && fakenv.get("tamper:export_pool"))
+			e->size[0] -= PAGE;
 		return 0;
 	}
 	e->dev = -1;
@@ -836,6 +838,8 @@ FAKE_API int cuMemGetHandleForAddressRange(void *handle, unsigned long long ptr,
 		return leave(CUF_INVALID_VALUE);
 	if (!fakenv.get("dmabuf") || fakenv.get("wsl") || fakenv.get("jetson"))
 		return leave(CUF_NOT_SUPPORTED);
+	if (flags && fakenv.get("driver") < 570) /* the flag is of CUDA 12.8 */
+		return leave(CUF_INVALID_VALUE);
 	rc = collect(ptr, size, &e);
 	if (!rc)
 		rc = export_range(&e, flags, &fd);

@@ -869,6 +869,11 @@ static void dmabuf(void)
 	CHECK_EQ(fakenv_get("dmabufs"), 1);
 	cpu = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
 	CHECK(cpu == MAP_FAILED && errno == 524);
+	CHECK_EQ(lseek(fd, 0, SEEK_END), 8192);
+	CHECK_EQ(cu.cuMemcpyHtoD_v2(p + 4099, "there", 5), 0);
+	CHECK(!memcmp(fakenv_dmabuf(fd, 4099, 5), "there", 5));
+	CHECK(fakenv_dmabuf(fd, 0, 8192) && !fakenv_dmabuf(fd, 1, 8192));
+	CHECK(!fakenv_dmabuf(0, 0, 1));
 	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd2, r, 4096, 1, 1), CUF_NOT_SUPPORTED);
 	/* the dma-buf keeps the memory */
 	CHECK_EQ(cu.cuMemFree_v2(p), 0);
@@ -885,6 +890,8 @@ static void dmabuf(void)
 		CHECK_EQ(cu.cuMemMap(resv + (unsigned)i * (2 << 20), 2 << 20, 0, handle[i], 0), 0);
 	CHECK_EQ(cu.cuMemSetAccess(resv, 4 << 20, &access_desc, 1), 0);
 	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd, resv + (1 << 20), 2 << 20, 1, 0), 0);
+	CHECK(fakenv_dmabuf(fd, 0, 1 << 20) && fakenv_dmabuf(fd, 1 << 20, 1 << 20));
+	CHECK(!fakenv_dmabuf(fd, 0, (1 << 20) + 1)); /* of two objects */
 	CHECK_EQ(close(fd), 0);
 	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd, resv + (1 << 20), 4 << 20, 1, 0),
 		 CUF_INVALID_VALUE);
@@ -899,6 +906,30 @@ static void dmabuf(void)
 	CHECK_EQ(cu.cuCtxSetCurrent(NULL), 0);
 	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd, p, 4096, 1, 0), CUF_INVALID_CONTEXT);
 	check_same(before);
+}
+
+/* Of a pool, by a libcuda that names too little; and the flag, which came with CUDA 12.8. */
+static void dmabuf_quirks(void)
+{
+	unsigned long long a, b;
+	void *stream;
+	int fd;
+
+	START("gpus", "1", "driver", "550.163.01");
+	CHECK_EQ(cu.cuStreamCreate(&stream, 1), 0);
+	CHECK_EQ(cu.cuMemAllocAsync(&a, 4096, stream), 0);
+	CHECK_EQ(cu.cuMemAllocAsync(&b, 8192, stream), 0);
+	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd, b, 8192, 1, 1), CUF_INVALID_VALUE);
+	CHECK_EQ(fakenv_set("tamper", "export_pool"), 0);
+	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd, b, 8192, 1, 0), 0);
+	CHECK_EQ(lseek(fd, 0, SEEK_END), 4096);
+	CHECK_EQ(close(fd), 0);
+	CHECK_EQ(cu.cuMemGetHandleForAddressRange(&fd, a, 12288, 1, 0), 0);
+	CHECK_EQ(lseek(fd, 0, SEEK_END), 12288);
+	CHECK_EQ(close(fd), 0);
+	CHECK_EQ(cu.cuMemFreeAsync(a, stream), 0);
+	CHECK_EQ(cu.cuMemFreeAsync(b, stream), 0);
+	CHECK_EQ(cu.cuStreamDestroy_v2(stream), 0);
 }
 
 /* cuMemCreate -> a file -> another client, over a socket */
@@ -1488,7 +1519,7 @@ int main(int argc, char **argv)
 		TEST(device_files), TEST(sequence), TEST(open_first), TEST(refusals),
 		TEST(two_gpus),
 		TEST(visible_devices), TEST(dup_lifetime), TEST(order), TEST(fixed), TEST(bar1),
-		TEST(tap_arguments), TEST(dmabuf),
+		TEST(tap_arguments), TEST(dmabuf), TEST(dmabuf_quirks),
 		 TEST(export_import), TEST(layouts), TEST(identity), TEST(tampering),
 		TEST(wrong_identity), TEST(register_memory), TEST(contexts),
 		TEST(pointers), TEST(capture), TEST(other_machines), TEST(forked), TEST(ipc),

@@ -53,6 +53,8 @@
  *	export_short       the exported sizes are one page short
  *	export_wrong_dev   libcuda exports on the file of another GPU (of nvidiactl if there is one)
  *	export_none        libcuda answers without asking the driver
+ *	export_pool        libcuda exports a page less of pool memory, unless it is asked for from
+ *	                   where the pool's mapping begins
  *	map_address        pLinearAddress is outside BAR1
  *	map_caching        the flags say cached
  *	map_wrong_offset   the CPU sees the page after the one asked for
@@ -121,6 +123,9 @@ void fakenv_fail_control(unsigned cmd, unsigned nth, int result);
 
 /* For libcuda: where the CPU finds a range of a memory object; NULL if there is no such range. */
 void *fakenv_fb(uint32_t hclient, uint32_t hmemory, uint64_t offset, uint64_t length);
+
+/* Where the CPU finds a range of a dma-buf, as a card would; NULL: not in one of its parts. */
+void *fakenv_dmabuf(int fd, uint64_t offset, uint64_t length);
 
 /* For libcuda: this file is libcuda's own: no tampering, no injected failures. */
 void fakenv_trust_fd(int fd);

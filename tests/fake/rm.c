@@ -950,9 +950,13 @@ static int export_dmabuf(struct rm *rm, const struct rm_file *file, const struct
 	fd = rm_new_fd(rm, FILE_DMABUF, file->gpu, O_CLOEXEC, &buf);
 	if (fd < 0)
 		return NV_INSUFFICIENT_RESOURCES;
+	if (ftruncate(fd, (off_t)sum)) /* a dma-buf tells its size */
+		abort();
 	for (uint32_t i = 0; i < n; i++) {
 		rm_mem_get(rm, mems[i]);
 		buf->mems[i] = (uint16_t)mems[i];
+		buf->mem_offset[i] = get64(arg, l->offsets + 8 * i);
+		buf->mem_bytes[i] = get64(arg, l->sizes + 8 * i);
 	}
 	buf->nmems = (int)n;
 	put32(arg, 0, (uint32_t)fd);

@@ -99,7 +99,8 @@ struct rm_file {
 	uint32_t export_class;
 	int export_gpu;
 	int nmems;
-	uint16_t mems[RM_DMABUF_OBJECTS]; /* what a dma-buf keeps */
+	uint16_t mems[RM_DMABUF_OBJECTS]; /* what a dma-buf keeps, */
+	uint64_t mem_offset[RM_DMABUF_OBJECTS], mem_bytes[RM_DMABUF_OBJECTS]; /* and shows */
 };
 
 struct rm_client {

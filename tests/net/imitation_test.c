@@ -160,9 +160,11 @@ static void gpu_memory_by_address(void)
 static void gpu_memory_by_dmabuf(void)
 {
 	struct bw_imitation how = { .seed = 3, .late = 10 };
-	struct bw_reg_request request = { .ptr = (void *)(uintptr_t)GPU, .bytes = 20000,
+	struct bw_reason passed = { "" };
+	struct bw_reg_request request = { .ptr = (void *)(uintptr_t)(GPU + 100), .bytes = 20000,
 					  .gpu = true, .dmabuf_offset = 4096 + 100,
-					  .remote_write = true };
+					  .remote_write = true, .passed = &passed };
+	struct bw_reg reg;
 	char *memory;
 
 	request.dmabuf = memfd_create("dmabuf", MFD_CLOEXEC);
@@ -171,17 +173,44 @@ static void gpu_memory_by_dmabuf(void)
 	CHECK(memory != MAP_FAILED);
 	open_both("imitation-rdma", &how);
 	to_and_from_gpu(&request, "dmabuf", memory + 4096 + 100);
+	CHECK_STR(passed.text, "");
+	request.dmabuf_offset++; /* not as far into a page as in memory */
+	CHECK_EQ(a->engine->reg(a->rail, &request, &reg), -ENOTSUP);
+	CHECK_HAS(bw_err_text(), strerror(EINVAL));
+	request.dmabuf_offset--;
 	how.dmabuf_error = -EOPNOTSUPP; /* and then the next rung */
 	how.gpu = find_gpu;
 	gpu_memory = malloc(GPU_BYTES);
 	CHECK(gpu_memory);
 	close_both();
 	open_both("imitation-rdma", &how);
-	to_and_from_gpu(&request, "peermem", gpu_memory);
+	to_and_from_gpu(&request, "peermem", gpu_memory + 100);
+	CHECK_HAS(passed.text, "by dma-buf: ");
+	CHECK_HAS(passed.text, strerror(EOPNOTSUPP));
 	close_both();
 	free(gpu_memory);
 	munmap(memory, GPU_BYTES);
 	close(request.dmabuf);
+}
+
+/* Where there is no descriptor, the reason for it is told. */
+static void gpu_memory_without_dmabuf(void)
+{
+	struct bw_imitation how = { .seed = 3, .late = 10, .peermem_error = -EFAULT };
+	struct bw_reason passed = { "" };
+	struct bw_reg_request request = { .ptr = (void *)(uintptr_t)GPU, .bytes = 4096,
+					  .gpu = true, .dmabuf = -1, .passed = &passed,
+					  .no_dmabuf = "the cat sat on it" };
+	struct bw_reg reg;
+
+	open_both("imitation-rdma", &how);
+	CHECK_EQ(a->engine->reg(a->rail, &request, &reg), -ENOTSUP);
+	CHECK_HAS(bw_err_text(), "by dma-buf: the cat sat on it; by peer memory: ");
+	CHECK_STR(passed.text, "");
+	request.no_dmabuf = NULL;
+	CHECK_EQ(a->engine->reg(a->rail, &request, &reg), -ENOTSUP);
+	CHECK_HAS(bw_err_text(), "by dma-buf: none was given; ");
+	close_both();
 }
 
 static void registration_fails_on_demand(void)
@@ -306,6 +335,7 @@ int main(int argc, char **argv)
 		TEST(seeds_repeat),
 		TEST(gpu_memory_by_address),
 		TEST(gpu_memory_by_dmabuf),
+		TEST(gpu_memory_without_dmabuf),
 		TEST(registration_fails_on_demand),
 		TEST(cards_need_registered_memory),
 		TEST(wrong_keys_are_told_as_each_network_does),

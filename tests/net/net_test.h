@@ -101,7 +101,7 @@ static inline struct barway_endpoint_options end_options(const char *network, in
 	return (struct barway_endpoint_options){
 		.size = sizeof(struct barway_endpoint_options), .network = network,
 		.secret = secret, .secret_bytes = sizeof(secret), .threads = threads,
-		.rails = rails,
+		.rails = rails, .path = getenv("NET_STAGED") ? BARWAY_PATH_STAGED : 0,
 	};
 }
 

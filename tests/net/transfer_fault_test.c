@@ -8,6 +8,7 @@
 #include "core/fault.h"
 #include "device/soft.h"
 #include "net/imitation.h"
+#include "held.h"
 #include "net/net_int.h"
 #include "net_test.h"
 
@@ -112,27 +113,273 @@ static void move(size_t n, uint64_t x, uint64_t y, bool *direct)
 
 /* ---- the direct path ------------------------------------------------------------------------- */
 
-static void direct(void)
+static struct barway_region_info query(const struct memory *m)
+{
+	struct barway_region_info i = { .size = sizeof(i) };
+
+	OK(barway_region_query(m->region, &i));
+	return i;
+}
+
+static const size_t sizes[] = { 1, 8, 5000, 70000, 3000001 };
+
+static void direct_by(const char *rung, struct bw_imitation h)
 {
 	struct barway_endpoint_options o = card(BARWAY_PATH_DIRECT);
-	struct barway_region_info i = { .size = sizeof(i) };
-	struct bw_imitation h = how();
-	static const size_t sizes[] = { 1, 8, 5000, 70000, 3000001 };
 	bool was;
 
 	for (unsigned seed = 1; seed < 4; seed++) {
 		h.seed = seed;
 		bw_imitation_set(&h);
 		begin(&o, true, 4 * MIB);
-		OK(barway_region_query(ma.region, &i));
-		CHECK_EQ(i.direct, 1);
-		CHECK_STR(i.rung, "peermem");
+		CHECK_EQ(query(&ma).direct, 1);
+		CHECK_STR(query(&ma).rung, rung);
 		for (unsigned k = 0; k < N(sizes); k++) {
 			move(sizes[k], 17 * k, 4096 + 3 * k, &was);
 			CHECK(was);
 		}
 		end();
 	}
+}
+
+/* The card knows the memory by the descriptor alone. */
+static void direct_by_dmabuf(void)
+{
+	struct bw_imitation h = how();
+
+	h.gpu = NULL;
+	direct_by("dmabuf", h);
+	bw_imitation_set(&h);
+	pair_open("imitation-rdma", 0, 2);
+	memory_open(&a, &ma, true, MIB, BOTH);
+	CHECK_STR(query(&ma).reason, "the network card reaches it: dmabuf");
+	memory_close(&a, &ma);
+	pair_close();
+}
+
+static void direct_by_peermem(void)
+{
+	struct bw_imitation h = how();
+
+	h.dmabuf_error = -EOPNOTSUPP;
+	direct_by("peermem", h);
+	bw_imitation_set(&h);
+	pair_open("imitation-rdma", 0, 2);
+	memory_open(&a, &ma, true, MIB, BOTH);
+	CHECK_HAS(query(&ma).reason, "the network card reaches it: peermem; by dma-buf: ");
+	CHECK_HAS(query(&ma).reason, strerror(EOPNOTSUPP));
+	memory_close(&a, &ma);
+	pair_close();
+}
+
+/* Both ends' regions begin and end anywhere, and nothing beside them is written. */
+static void part_of(uint64_t base_a, uint64_t base_b, size_t at, size_t n)
+{
+	struct memory all = { .addr = base_b, .bytes = n + 2 * at, .gpu = true };
+	unsigned char *was = malloc(all.bytes), *is = malloc(all.bytes);
+	struct barway_transfer *t;
+
+	ma = (struct memory){ .addr = base_a + 3 * at, .bytes = n, .gpu = true };
+	mb = (struct memory){ .addr = base_b + at, .bytes = n, .gpu = true };
+	CHECK(was && is);
+	memory_fill(&b, &all, n + at);
+	read_from(&b, &all, 0, was, all.bytes);
+	OK(barway_region_open(a.ep, ma.addr, n, BOTH, &ma.region));
+	OK(barway_region_open(b.ep, mb.addr, n, BOTH, &mb.region));
+	OK(barway_region_key(mb.region, &mb.key));
+	CHECK_STR(query(&ma).rung, "dmabuf");
+	CHECK_STR(query(&mb).rung, "dmabuf");
+	memory_fill(&a, &ma, at + 1);
+	t = one(&a, &ma, BARWAY_PUT, 0, 0, n);
+	OK(barway_transfer_post(t));
+	OK(wait_both(t, BARWAY_VISIBLE));
+	CHECK(info_of(t).direct);
+	OK(barway_transfer_free(t));
+	same(&a, &ma, 0, &b, &mb, 0, n);
+	read_from(&b, &all, 0, is, all.bytes);
+	CHECK(!memcmp(is, was, at) && !memcmp(is + at + n, was + at + n, at));
+	settle();
+	OK(barway_region_close(ma.region));
+	OK(barway_region_close(mb.region));
+	free(was);
+	free(is);
+}
+
+static void direct_anywhere(void)
+{
+	struct barway_endpoint_options o = card(BARWAY_PATH_DIRECT);
+	struct bw_imitation h = how();
+	uint64_t x, y, small[5];
+
+	h.gpu = NULL;
+	bw_imitation_set(&h);
+	pair_open_with(&o);
+	OK(barway_mem_alloc(a.gpu, MIB, &x));
+	OK(barway_mem_alloc(b.gpu, MIB, &y));
+	part_of(x, y, 1, 1);
+	part_of(x, y, 4095, 2);
+	part_of(x, y, 4097, 8191);
+	part_of(x, y, 65537, 70001);
+	part_of(x, y, 100003, 300007);
+	OK(barway_mem_free(a.ctx, x));
+	OK(barway_mem_free(b.ctx, y));
+	for (unsigned i = 0; i < N(small); i++) /* that share a block, and pages */
+		OK(bw_soft_malloc(bw_soft_device(0), 2100, &small[i]));
+	CHECK(small[4] % 4096);
+	part_of(small[3], small[4], 5, 1000);
+	part_of(small[0], small[2], 513, 511);
+	for (unsigned i = 0; i < N(small); i++)
+		OK(bw_soft_free(small[i]));
+	pair_close();
+	bw_imitation_set(NULL);
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+/* Opens a region of [addr, addr + n) at @a, and counts files; an error, or 0 with its @info. */
+static int try_region(uint64_t addr, size_t n, struct barway_region_info *info)
+{
+	struct barway_region *region;
+	int files = open_files(), ret = barway_region_open(a.ep, addr, n, BOTH, &region);
+
+	CHECK_EQ(open_files(), files); /* also while it is open */
+	if (ret)
+		return ret;
+	*info = (struct barway_region_info){ .size = sizeof(*info) };
+	OK(barway_region_query(region, info));
+	OK(barway_region_close(region));
+	CHECK_EQ(open_files(), files);
+	return 0;
+}
+
+static void no_descriptor_stays(void)
+{
+	static const enum bw_fault faults[] = { BW_FAULT_ALLOC, BW_FAULT_MMAP };
+	struct barway_region_info i;
+	struct bw_imitation h = how();
+	unsigned failed = 0, n, rounds = 0;
+	int files, ret;
+	bool fired;
+
+	bw_imitation_set(&h);
+	pair_open("imitation-rdma", 0, 2); /* what stays for the process */
+	pair_close();
+	files = open_files();
+	pair_open("imitation-rdma", 0, 2);
+	OK(barway_mem_alloc(a.gpu, MIB, &ma.addr));
+	OK(try_region(ma.addr, MIB, &i));
+	for (unsigned k = 0; k < 2; k++)
+		for (n = 1, fired = true; fired && n < 100; n++) {
+			bw_fault_arm(faults[k], n);
+			ret = try_region(ma.addr + n, MIB / 2, &i);
+			fired = !bw_fault_pending(faults[k]);
+			bw_fault_disarm_all();
+			failed += ret < 0 || strcmp(i.rung, "dmabuf");
+			rounds++;
+		}
+	CHECK(rounds < 100 && failed > 2);
+	h.dmabuf_error = -ENOMEM;
+	bw_imitation_set(&h);
+	OK(try_region(ma.addr, MIB, &i));
+	CHECK_STR(i.rung, "peermem");
+	h.peermem_error = -ENOMEM;
+	bw_imitation_set(&h);
+	OK(try_region(ma.addr, MIB, &i));
+	CHECK_STR(i.rung, "staged");
+	OK(barway_mem_free(a.ctx, ma.addr));
+	/* an endpoint that is closed with its regions */
+	bw_imitation_set(NULL);
+	memory_open(&a, &ma, true, MIB, BOTH);
+	OK(barway_endpoint_close(a.ep));
+	a.ep = NULL;
+	OK(barway_mem_free(a.ctx, ma.addr));
+	pair_close();
+	CHECK_EQ(open_files(), files);
+	bw_imitation_set(NULL);
+}
+
+/* The device gives none: the process has as many files open as it may. */
+static void no_descriptor_left(void)
+{
+	struct barway_region_info i;
+	struct bw_imitation h = how();
+
+	bw_imitation_set(&h);
+	pair_open("imitation-rdma", 0, 1);
+	OK(barway_mem_alloc(a.gpu, MIB, &ma.addr));
+	OK(try_region(ma.addr, MIB, &i)); /* what is made once is there */
+	bw_fault_arm(BW_FAULT_OPEN, 1);
+	OK(try_region(ma.addr, MIB, &i));
+	CHECK(!bw_fault_pending(BW_FAULT_OPEN));
+	CHECK_STR(i.rung, "peermem");
+	CHECK_HAS(i.reason, "by dma-buf: ");
+	CHECK_HAS(i.reason, "raise the limit");
+	h.peermem_error = -EFAULT;
+	bw_imitation_set(&h);
+	bw_fault_arm(BW_FAULT_OPEN, 1);
+	OK(try_region(ma.addr, MIB, &i));
+	CHECK_STR(i.rung, "staged");
+	CHECK_HAS(i.reason, "raise the limit");
+	CHECK_HAS(i.reason, strerror(EFAULT));
+	OK(barway_mem_free(a.ctx, ma.addr));
+	pair_close();
+	bw_imitation_set(NULL);
+}
+
+/* Memory that the device gives none of: two handles that are mapped in a row. */
+static void several_handles(void)
+{
+	struct bw_soft_handle *handle[2];
+	struct barway_region_info i;
+	struct bw_imitation h = how();
+	uint64_t at;
+
+	bw_imitation_set(&h);
+	pair_open("imitation-rdma", 0, 1);
+	OK(bw_soft_reserve(MIB, &at));
+	for (unsigned k = 0; k < 2; k++) {
+		OK(bw_soft_handle_create(bw_soft_device(0), MIB / 2, &handle[k]));
+		OK(bw_soft_mem_map(at + k * MIB / 2, handle[k]));
+	}
+	OK(try_region(at + 5, MIB / 2 - 5, &i));
+	CHECK_STR(i.rung, "dmabuf");
+	OK(try_region(at + 5, MIB - 9, &i));
+	CHECK_STR(i.rung, "staged");
+	CHECK_HAS(i.reason, "mapped in a row: take each by itself");
+	CHECK_HAS(i.reason, "by peer memory: ");
+	for (unsigned k = 0; k < 2; k++) {
+		OK(bw_soft_mem_unmap(at + k * MIB / 2));
+		bw_soft_handle_release(handle[k]);
+	}
+	OK(bw_soft_unreserve(at, MIB));
+	pair_close();
+	bw_imitation_set(NULL);
+}
+
+/* A child has nothing of it, and what it does disturbs nobody. */
+static void in_a_child(void)
+{
+	struct barway_endpoint_options o = card(BARWAY_PATH_DIRECT);
+	struct barway_region_info i = { .size = sizeof(i) };
+	struct bw_imitation h = how();
+	int status;
+	pid_t pid;
+	bool was;
+
+	h.gpu = NULL;
+	bw_imitation_set(&h);
+	begin(&o, true, 4 * MIB);
+	move(70000, 1, 2, &was);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid)
+		_exit(barway_region_query(ma.region, &i) != -ESTALE ||
+		      barway_region_close(mb.region) != -ESTALE ||
+		      barway_endpoint_close(a.ep) != -ESTALE);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	move(3000001, 1, 2, &was);
+	CHECK(was);
+	end();
 }
 
 static void direct_refused(void)
@@ -158,6 +405,7 @@ static void direct_refused(void)
 	OK(barway_region_query(ma.region, &i));
 	CHECK_EQ(i.direct, 0);
 	CHECK_STR(i.rung, "staged");
+	CHECK_HAS(i.reason, strerror(EOPNOTSUPP));
 	CHECK_HAS(i.reason, strerror(EFAULT));
 	move(3000001, 5, 9, &was);
 	CHECK(!was);
@@ -194,7 +442,7 @@ static void direct_refused_there(void)
 	bw_imitation_set(&h);
 	pair_open_with(&o);
 	memory_open(&a, &ma, true, MIB, BOTH);
-	h.peermem_error = -EFAULT;
+	h.peermem_error = h.dmabuf_error = -EFAULT;
 	bw_imitation_set(&h);
 	memory_open(&b, &mb, true, MIB, BOTH);
 	t = prepare(&a, &ma, &part, 1, &options);
@@ -412,7 +660,9 @@ static void memory_is_short(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		TEST(direct), TEST(direct_refused), TEST(direct_refused_there),
+		TEST(direct_by_dmabuf), TEST(direct_by_peermem), TEST(direct_anywhere),
+		TEST(no_descriptor_stays), TEST(no_descriptor_left), TEST(several_handles),
+		TEST(in_a_child), TEST(direct_refused), TEST(direct_refused_there),
 		TEST(late_and_put_off), TEST(operations_fail), TEST(rail_dies),
 		TEST(registrations_fail), TEST(memory_is_short), { 0 },
 	};

@@ -215,6 +215,16 @@ all_paths()
 		grep -qE '^  cxi +not to be had$' "$tmp/out" && ! has out 'GB/s'
 }
 check 'paths without another end' all_paths
+# Over an imitation of a card, which reaches the soft GPU's memory.
+direct_paths()
+{
+	run "$tool" paths --network imitation-rdma --listen 127.0.0.1
+	[ "$code" = 0 ] && has out '  imitation-rdma, 127.0.0.1 direct' &&
+		has out 'why: the network card reaches it: dmabuf' &&
+		run "$tool" paths --network imitation-rdma --listen 127.0.0.1 --json &&
+		[ "$code" = 0 ] && has out '"rung": "dmabuf"'
+}
+check 'paths by a network card' direct_paths
 
 local_paths()
 {
