@@ -156,7 +156,8 @@ BARWAY_API int barway_peer_query(struct barway_peer *peer, struct barway_peer_in
  *
  * Errors: those of barway_map() for GPU memory; -EINVAL 0 bytes, unknown access; -EFAULT nothing is
  * there; -ENOTSUP the endpoint requires the direct path and this memory cannot have it, with each
- * rung's reason; -ESTALE. Blocks.
+ * rung's reason; -ESTALE. Blocks: the first region of a device over a network card is proved with
+ * data, which may take half a second, and five where nothing comes back.
  */
 BARWAY_API int barway_region_open(struct barway_endpoint *ep, uint64_t addr, size_t bytes,
 				  uint32_t access, struct barway_region **out);

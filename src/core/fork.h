@@ -27,12 +27,13 @@ void bw_fork_forget(void (*forget)(void));
  * a thread that holds the lock of one may take those of the ones after it.
  */
 #define BW_FORK_API 301
-#define BW_FORK_PLAN 302
-#define BW_FORK_THREADS 303
-#define BW_FORK_SELF_TEST 304
-#define BW_FORK_CACHE 305
-#define BW_FORK_RM_FIND 306
-#define BW_FORK_RM_CLIENT 307
-#define BW_FORK_DEVICE 308
+#define BW_FORK_PROVE 302
+#define BW_FORK_PLAN 303
+#define BW_FORK_THREADS 304
+#define BW_FORK_SELF_TEST 305
+#define BW_FORK_CACHE 306
+#define BW_FORK_RM_FIND 307
+#define BW_FORK_RM_CLIENT 308
+#define BW_FORK_DEVICE 309
 
 #endif

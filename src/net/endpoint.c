@@ -178,6 +178,7 @@ static int rail_open(struct bw_ep *ep, const char *interface)
 		return bw_err_prefix(ret, "network %s on %s", ep->options.network, interface);
 	r->index = ep->nrails++;
 	r->out_tail = &r->out;
+	snprintf(r->interface, sizeof(r->interface), "%s", interface);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_mutex_init(&r->polling, NULL);
 	BW_CALL(r, info, &r->info);

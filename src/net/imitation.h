@@ -23,6 +23,7 @@ struct bw_imitation {
 	int host_error;       /* of the registration of host memory */
 	int dmabuf_error;     /* of that of GPU memory by its dma-buf */
 	int peermem_error;    /* and by its address */
+	size_t dmabuf_shift;  /* by so many bytes the card misses it then; whole pages */
 	int event_error;      /* one operation in @event_every ends with it, and does nothing */
 	unsigned event_every;
 	unsigned rnr;         /* polls that a message waits for a receive until it is lost, and its

@@ -36,7 +36,8 @@ static int map_dmabuf(const struct bw_reg_request *request, struct memory *m,
 		ret = -EINVAL;
 	if (!ret)
 		ret = bw_mmap(&m->mapped, NULL, head + request->bytes, PROT_READ | PROT_WRITE,
-			      MAP_SHARED, request->dmabuf, (off_t)(request->dmabuf_offset - head));
+			      MAP_SHARED, request->dmabuf, (off_t)(request->dmabuf_offset - head +
+							   bw_imitation_how.dmabuf_shift));
 	if (ret) {
 		bw_reason_set(why, "%s", strerror(-ret));
 		return ret;

@@ -76,6 +76,7 @@ struct bw_netrail {
 	struct bw_rail *rail;
 	struct bw_rail_info info;
 	unsigned index;
+	char interface[64];
 	bool broken;
 	struct bw_tx *tx;        /* free; under ep->lock, as what follows */
 	struct bw_rx *again;     /* not posted yet */

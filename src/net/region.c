@@ -11,6 +11,7 @@
 
 #include "core/fault.h"
 #include "net/net_int.h"
+#include "net/prove.h"
 
 #define REGIONS_MAX 65536u
 #define END_NS 50000000u
@@ -209,7 +210,7 @@ static bool may_be_direct(const struct bw_region *r)
 	return r->ep->rail[0].info.reaches_gpu && r->ep->options.path != BW_PATH_STAGED;
 }
 
-/* Not under the endpoint's lock: the driver may take its time. */
+/* This and registering are not done under the endpoint's lock: both may take their time. */
 static void export_dmabuf(const struct bw_region *r, struct dmabuf *d)
 {
 	if (r->map && may_be_direct(r) &&
@@ -226,19 +227,41 @@ static const char *lowest_rung(const struct bw_region *r)
 	return "dmabuf";
 }
 
+/* Each rail's rung, with data. */
+static int prove(const struct bw_region *r)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < r->nregs && !ret; i++) {
+		const struct bw_netrail *rail = &r->ep->rail[i];
+
+		ret = bw_prove(rail->info.network, rail->interface, r->dev,
+			       r->map->win->segs[0].owner, r->reg[i].rung);
+	}
+	return ret;
+}
+
 static int try_direct(struct bw_region *r, const struct dmabuf *d)
 {
-	struct bw_reason passed = { "" };
+	struct bw_reason passed = { "" }, unproved;
 	struct bw_reg_request request = {
 		.ptr = (void *)(uintptr_t)r->addr, .bytes = r->bytes, .gpu = true,
 		.dmabuf = d->fd, .dmabuf_offset = d->fd < 0 ? 0 : d->offset,
 		.no_dmabuf = d->why.text, .passed = &passed,
 		.remote_write = true, .remote_read = true,
 	};
-	int ret = register_on_rails(r, &request);
+	int ret;
 
-	if (ret)
+	while (!(ret = register_on_rails(r, &request)) && (ret = prove(r)) && request.dmabuf >= 0) {
+		unregister(r);
+		bw_reason_set(&unproved, "%s", bw_err_text());
+		request.no_dmabuf = unproved.text;
+		request.dmabuf = -1;
+	}
+	if (ret) {
+		unregister(r);
 		return ret;
+	}
 	r->direct = true;
 	snprintf(r->rung, sizeof(r->rung), "%s", lowest_rung(r));
 	bw_reason_set(&r->reason, "the network card reaches it: %s%s%s", r->rung,
@@ -320,9 +343,9 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 		ret = bw_err(EIO, "the system gives no random bytes: %s", strerror(errno));
 	if (!ret)
 		export_dmabuf(r, &dmabuf);
-	bw_ep_lock(ep);
 	if (!ret)
 		ret = map ? open_gpu(r, &dmabuf) : open_host(r);
+	bw_ep_lock(ep);
 	if (!ret)
 		ret = take_id(ep, r);
 	if (!ret)

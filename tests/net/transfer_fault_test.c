@@ -10,6 +10,7 @@
 #include "net/imitation.h"
 #include "held.h"
 #include "net/net_int.h"
+#include "net/prove.h"
 #include "net_test.h"
 
 #define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
@@ -429,6 +430,72 @@ static void direct_refused(void)
 	pair_close();
 }
 
+/* ---- proved with data ------------------------------------------------------------------------ */
+
+/* What a region of GPU memory gets now. */
+static void gets(const struct bw_imitation *h, const char *rung, const char *reason)
+{
+	struct bw_imitation none = how();
+
+	bw_imitation_set(&none);
+	pair_open("imitation-rdma", 0, 2);
+	bw_imitation_set(h);
+	memory_open(&a, &ma, true, MIB, BOTH);
+	CHECK_STR(query(&ma).rung, rung);
+	CHECK_HAS(query(&ma).reason, reason);
+	memory_close(&a, &ma);
+	bw_imitation_set(&none);
+	pair_close();
+}
+
+/* A card that takes the registration and reaches something else. */
+static void unproved(void)
+{
+	struct barway_endpoint_options o = card(BARWAY_PATH_DIRECT);
+	struct bw_imitation h = how();
+	struct barway_region *region;
+	bool was;
+
+	bw_prove_forget();
+	h.gpu = NULL;
+	h.dmabuf_shift = 4096;
+	gets(&h, "staged", "the card does not read what the copy engine wrote");
+	h.dmabuf_shift = 0;
+	gets(&h, "staged", "the card does not read"); /* that was a verdict */
+	h.gpu = gpu_memory; /* the next rung is taken, and proved */
+	gets(&h, "peermem", "by dma-buf: the proof of dmabuf over imitation-rdma");
+	/* required: an error, not another path */
+	h.gpu = NULL;
+	bw_imitation_set(&h);
+	pair_open_with(&o);
+	OK(barway_mem_alloc(a.gpu, MIB, &ma.addr));
+	FAILS(barway_region_open(a.ep, ma.addr, MIB, 0, &region), ENOTSUP, "does not read");
+	OK(barway_mem_free(a.ctx, ma.addr));
+	pair_close();
+	bw_prove_forget();
+	begin(&o, true, MIB);
+	move(70000, 1, 2, &was);
+	CHECK(was);
+	end();
+	bw_imitation_set(NULL);
+}
+
+/* A card that fails in the proof is none that reaches the wrong memory: it may try again. */
+static void proof_fails(void)
+{
+	struct bw_imitation h = how();
+
+	bw_prove_forget();
+	h.gpu = NULL;
+	h.event_error = -EREMOTEIO;
+	h.event_every = 1;
+	gets(&h, "staged", "the proof of dmabuf");
+	h.event_error = 0;
+	h.event_every = 0;
+	gets(&h, "dmabuf", "reaches it");
+	bw_imitation_set(NULL);
+}
+
 /* The far end's memory cannot have the path that this end requires. */
 static void direct_refused_there(void)
 {
@@ -663,6 +730,7 @@ int main(int argc, char **argv)
 		TEST(direct_by_dmabuf), TEST(direct_by_peermem), TEST(direct_anywhere),
 		TEST(no_descriptor_stays), TEST(no_descriptor_left), TEST(several_handles),
 		TEST(in_a_child), TEST(direct_refused), TEST(direct_refused_there),
+		TEST(unproved), TEST(proof_fails),
 		TEST(late_and_put_off), TEST(operations_fail), TEST(rail_dies),
 		TEST(registrations_fail), TEST(memory_is_short), { 0 },
 	};
