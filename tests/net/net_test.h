@@ -78,6 +78,30 @@ static inline void param(const char *name, const char *value)
 	OK(barway_param_set(name, value));
 }
 
+/* ---- what to test it on ---------------------------------------------------------------------- */
+
+static const char *network;
+static int threads; /* of each end */
+static unsigned rails;
+
+/* Before the cases; a failure here is one of the caller's setjmp(test_jump). */
+static inline void net_begin(void)
+{
+	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
+	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
+	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
+	param("devices", "soft");
+	param("soft_memory", "128M");
+}
+
+static inline int net_main(int argc, char **argv, const struct test_case *cases)
+{
+	if (setjmp(test_jump))
+		return 1;
+	net_begin();
+	return test_main(argc, argv, cases);
+}
+
 /* ---- one end -------------------------------------------------------------------------------- */
 
 struct memory {
@@ -95,13 +119,13 @@ struct end {
 	struct barway_peer *peer;
 };
 
-static inline struct barway_endpoint_options end_options(const char *network, int threads,
-							 unsigned rails)
+static inline struct barway_endpoint_options end_options(const char *net, int nthreads,
+							 unsigned nrails)
 {
 	return (struct barway_endpoint_options){
-		.size = sizeof(struct barway_endpoint_options), .network = network,
-		.secret = secret, .secret_bytes = sizeof(secret), .threads = threads,
-		.rails = rails, .path = getenv("NET_STAGED") ? BARWAY_PATH_STAGED : 0,
+		.size = sizeof(struct barway_endpoint_options), .network = net,
+		.secret = secret, .secret_bytes = sizeof(secret), .threads = nthreads,
+		.rails = nrails, .path = getenv("NET_STAGED") ? BARWAY_PATH_STAGED : 0,
 	};
 }
 
@@ -276,9 +300,9 @@ static inline void pair_open_with(const struct barway_endpoint_options *options)
 	pair_connect();
 }
 
-static inline void pair_open(const char *network, int threads, unsigned rails)
+static inline void pair_open(const char *net, int nthreads, unsigned nrails)
 {
-	struct barway_endpoint_options o = end_options(network, threads, rails);
+	struct barway_endpoint_options o = end_options(net, nthreads, nrails);
 
 	pair_open_with(&o);
 }

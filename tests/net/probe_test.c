@@ -214,10 +214,6 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = { TEST(notes), TEST(passed), { 0 } };
 
-	if (setjmp(test_jump))
-		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
 	read_notes();
-	return test_main(argc, argv, cases);
+	return net_main(argc, argv, cases);
 }

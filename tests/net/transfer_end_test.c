@@ -9,9 +9,6 @@
 
 #define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
 
-static const char *network;
-static int threads;
-static unsigned rails;
 static struct memory ma, mb;
 
 static void begin(bool gpu, size_t bytes, uint64_t deadline_ns)
@@ -357,12 +354,5 @@ int main(int argc, char **argv)
 		TEST(close_contexts), { 0 },
 	};
 
-	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
-	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
-	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
-	if (setjmp(test_jump))
-		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
-	return test_main(argc, argv, cases);
+	return net_main(argc, argv, cases);
 }

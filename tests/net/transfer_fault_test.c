@@ -735,9 +735,5 @@ int main(int argc, char **argv)
 		TEST(registrations_fail), TEST(memory_is_short), { 0 },
 	};
 
-	if (setjmp(test_jump))
-		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
-	return test_main(argc, argv, cases);
+	return net_main(argc, argv, cases);
 }

@@ -16,9 +16,6 @@
 #define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
 #define BYTES (8 * MIB)
 
-static const char *network;
-static int threads;
-static unsigned rails;
 
 /* ---- the child: an end that does what it is told --------------------------------------------- */
 
@@ -545,15 +542,11 @@ int main(int argc, char **argv)
 		TEST(killed), TEST(others_go_on), TEST(stopped), TEST(forked), { 0 },
 	};
 
-	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
-	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
-	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
 	other = getenv("NET_OTHER");
 	signal(SIGPIPE, SIG_IGN);
 	if (setjmp(test_jump))
 		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
+	net_begin();
 	if (getenv("NET_SERVE"))
 		return serve(getenv("NET_SERVE"));
 	return finish(test_main(argc, argv, cases));

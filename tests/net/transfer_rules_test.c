@@ -7,9 +7,6 @@
 
 #define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
 
-static const char *network;
-static int threads;
-static unsigned rails;
 static struct memory ma, mb;
 
 static void begin_with(bool gpu, size_t bytes)
@@ -600,12 +597,5 @@ int main(int argc, char **argv)
 		TEST(peer_closes), { 0 },
 	};
 
-	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
-	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
-	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
-	if (setjmp(test_jump))
-		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
-	return test_main(argc, argv, cases);
+	return net_main(argc, argv, cases);
 }

@@ -8,9 +8,6 @@
 #define WORDS 4096u
 #define BYTES (WORDS * 8)
 
-static const char *network;
-static int threads;
-static unsigned rails;
 static struct memory ma, mb;
 static struct barway_soft_stream *sa, *sb;
 
@@ -246,12 +243,5 @@ int main(int argc, char **argv)
 		TEST(host_memory), { 0 },
 	};
 
-	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
-	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
-	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
-	if (setjmp(test_jump))
-		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
-	return test_main(argc, argv, cases);
+	return net_main(argc, argv, cases);
 }

@@ -5,9 +5,6 @@
  */
 #include "net_test.h"
 
-static const char *network;
-static int threads;
-static unsigned rails;
 
 static void begin(void)
 {
@@ -137,12 +134,5 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 
-	network = getenv("NET_NETWORK") ? getenv("NET_NETWORK") : "tcp";
-	threads = getenv("NET_THREADS") ? atoi(getenv("NET_THREADS")) : 0;
-	rails = getenv("NET_RAILS") ? (unsigned)atoi(getenv("NET_RAILS")) : 1;
-	if (setjmp(test_jump))
-		return 1;
-	param("devices", "soft");
-	param("soft_memory", "128M");
-	return test_main(argc, argv, cases);
+	return net_main(argc, argv, cases);
 }
