@@ -41,6 +41,7 @@ struct measure {
 
 	/* the machine, after measure_open() */
 	char cpu[128], kernel[80], date[24];
+	int cpus;       /* that this may run on; 0: not known */
 	int pinned_cpu; /* the only one that this may run on; -1: there are several */
 	int node;       /* of the thread that measures; -1: the system does not say */
 	int bound;      /* the node that --numa bound it to; -1: none */

@@ -298,11 +298,47 @@ callers() # VERB ARGUMENT...
 {
 	run "$@" --methods barway,reference
 	[ "$code" = 0 ] && quiet err && plain && soft_first && has out 'one caller, and 4 at once' &&
-		has out 'all together' && [ "$(rows)" = 4 ]
+		has out 'all together' && [ "$(rows)" = 4 ] || return 1
+	if [ "$(nproc)" -lt 4 ]; then has out 'warning: 4 callers take turns on '
+	else ! has out 'warning: '; fi
+}
+
+# What all move together takes no more CPUs than there are, and nobody's times are nothing.
+callers_possible()
+{
+	run copybw -c 1M --direction to --methods barway -t 32 --json
+	[ "$code" = 0 ] && quiet err && python3 - "$tmp/out" <<-END
+	import json, sys
+	result = json.load(open(sys.argv[1]))
+	row = result["results"][0]
+	x = row["together"]["barway"]
+	busy = x["all_gbs"] * 1e9 / 2**30 * x["all_cpu_seconds_per_gib"]
+	most = row["size_bytes"] / row["all"]["barway"]["min_us"] / 1e3 * result["cpus"]
+	print(busy, "CPUs of", result["cpus"], "at most", most, "GB/s", x)
+	assert busy < 1.1 * result["cpus"] and x["all_gbs"] < 1.1 * most
+	assert x["fastest_us"] > 0 and 0 < x["least_gbs"] <= x["most_gbs"]
+	END
+}
+
+# They take no CPU time, which would be that of the one in its process.
+idle_callers_sleep()
+{
+	run copylat --copy-size 1M --direction to --methods reference -t 48 --json
+	[ "$code" = 0 ] && quiet err && python3 - "$tmp/out" <<-END
+	import json, sys
+	row = json.load(open(sys.argv[1]))["results"][0]
+	cpu = row["together"]["reference"]["one_cpu_seconds_per_gib"] / 1024 * 1e6
+	print("microseconds of CPU time", cpu, row["one"]["reference"])
+	assert cpu < 1.6 * row["one"]["reference"]["min_us"]
+	END
 }
 if forks; then
 	check 'four threads' callers copylat -t 4 --copy-size 4K
 	check 'two processes of two threads' callers copybw -p 2 -t 2 -c 64K
+	if [ -z "$MESON_EXE_WRAPPER" ] && command -v python3 >/dev/null 2>&1; then
+		check 'callers move what the CPUs can' callers_possible
+		check 'idle callers sleep' idle_callers_sleep
+	fi
 else
 	skip 'callers' 'the thread sanitizer loses sight of locks in a forked child'
 fi
