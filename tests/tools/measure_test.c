@@ -241,6 +241,21 @@ static void rows_have_names(void)
 	json_free(v);
 }
 
+/* Sizes that people are shown alike, 1.5 KiB and 1.5 MiB, are not the same row. */
+static void names_have_exact_sizes(void)
+{
+	struct json_value *v = parse("{\"results\": [{\"size_bytes\": 1500}, "
+				     "{\"size_bytes\": 1520}, {\"size_bytes\": 1572864}, "
+				     "{\"size_bytes\": 1572865}]}");
+	const struct json_value *row = json_get(v, "results")->first;
+	char name[64];
+
+	CHECK_STR(rows_name(row, name, sizeof(name)), "1500 B");
+	for (; row; row = row->next)
+		CHECK(rows_find(v, rows_name(row, name, sizeof(name))) == row);
+	json_free(v);
+}
+
 /* ---- comparing --------------------------------------------------------------------------- */
 
 static char *table;
@@ -255,10 +270,9 @@ static struct json_value *row_of(const char *measurement)
 	return parse(text);
 }
 
-/* "N better, N worse" of the two */
-static void compared_is(const char *old_text, const char *new_text, const char *want)
+/* Leaves @table, to be freed. */
+static int compare(struct json_value *old, struct json_value *new)
 {
-	struct json_value *old = row_of(old_text), *new = row_of(new_text);
 	FILE *f = open_memstream(&table, &table_size);
 	int code;
 
@@ -267,7 +281,13 @@ static void compared_is(const char *old_text, const char *new_text, const char *
 	fclose(f);
 	json_free(old);
 	json_free(new);
-	CHECK_EQ(code, TOOL_OK);
+	return code;
+}
+
+/* "N better, N worse" of the two */
+static void compared_is(const char *old_text, const char *new_text, const char *want)
+{
+	CHECK_EQ(compare(row_of(old_text), row_of(new_text)), TOOL_OK);
 	if (!strstr(table, want))
 		FAIL("%s against %s: no '%s' in %s", new_text, old_text, want, table);
 	free(table);
@@ -297,8 +317,78 @@ static void compares(void)
 	compared_is("\"median_us\": 10, \"min_us\": 9, \"p99_us\": 15", US(12, 11.9, 12.1),
 		    "(0 better, 0 worse)");
 	compared_is("\"median_us\": 0", US(12, 11.9, 12.1), "-!");
-	compared_is("\"y\": 1", US(12, 11.9, 12.1), ": 0 of 0 ");
-	compared_is(GBS(5, 5, 5), US(12, 11.9, 12.1), ": 0 of 0 "); /* not of one unit */
+}
+
+/* What it says on standard error. */
+static char *compare_says(struct json_value *old, struct json_value *new, int want)
+{
+	static char said[2048];
+	FILE *f = tmpfile();
+	int saved = dup(2), code;
+	size_t n;
+
+	fflush(stderr);
+	CHECK(f && saved >= 0 && dup2(fileno(f), 2) == 2);
+	code = compare(old, new);
+	fflush(stderr);
+	dup2(saved, 2);
+	close(saved);
+	rewind(f);
+	n = fread(said, 1, sizeof(said) - 1, f);
+	said[n] = 0;
+	fclose(f);
+	CHECK_EQ(code, want);
+	return said;
+}
+
+static void compares_nothing(void)
+{
+	static const char nothing[] = "the two have no row in common";
+
+	CHECK_HAS(compare_says(row_of("\"y\": 1"), row_of(US(12, 11.9, 12.1)), TOOL_USAGE),
+		  nothing);
+	CHECK_HAS(table, ": 0 of 0 ");
+	free(table);
+	/* not of one unit */
+	CHECK_HAS(compare_says(row_of(GBS(5, 5, 5)), row_of(US(12, 11.9, 12.1)), TOOL_USAGE),
+		  nothing);
+	free(table);
+}
+
+#define ROW(size, column) \
+	"{\"size_bytes\": " #size ", \"" #column "\": {" US(10, 9.9, 10.1) "}}"
+
+static void says_what_only_one_has(void)
+{
+	struct json_value *old = parse("{\"results\": [" ROW(8, x) "," ROW(16, y) "]}");
+	struct json_value *new = parse("{\"results\": [" ROW(8, x) "," ROW(32, x) "," ROW(64, z)
+				       "]}");
+
+	CHECK_EQ(compare(old, new), TOOL_OK);
+	CHECK_HAS(table, ": 0 of 1 ");
+	CHECK_HAS(table, "\nnot in the older result: 2 of 3 rows: 32 B; 64 B\n");
+	CHECK_HAS(table, "\nnot in the new result: 1 of 2 rows: 16 B\n");
+	CHECK_HAS(table, "\nnot in the older result: 1 of 2 columns: z\n");
+	CHECK_HAS(table, "\nnot in the new result: 1 of 2 columns: y\n");
+	free(table);
+}
+
+#define RUN(options) "{" options ", \"results\": [" ROW(8, x) "]}"
+
+static void warns_of_options(void)
+{
+	const char *said = compare_says(
+		parse(RUN("\"offset_bytes\": 0, \"resident\": false, \"numa\": \"near\"")),
+		parse(RUN("\"offset_bytes\": 63, \"resident\": true, \"helpers\": 2")), TOOL_OK);
+
+	CHECK_HAS(said, "; offset_bytes was 0, is 63");
+	CHECK_HAS(said, "; resident was false, is true");
+	CHECK_HAS(said, "; helpers was none, is 2");
+	CHECK_HAS(said, "; numa was 'near', is none");
+	free(table);
+	CHECK_STR(compare_says(parse(RUN("\"resident\": true")), parse(RUN("\"resident\": true")),
+			       TOOL_OK), "");
+	free(table);
 }
 
 /* ---- drawing ----------------------------------------------------------------------------- */
@@ -444,7 +534,11 @@ int main(int argc, char **argv)
 		TEST(bounds_its_depth),
 		TEST(survives_mutants),
 		TEST(rows_have_names),
+		TEST(names_have_exact_sizes),
 		TEST(compares),
+		TEST(compares_nothing),
+		TEST(says_what_only_one_has),
+		TEST(warns_of_options),
 		TEST(draws_the_soft_gpu_as_such),
 		TEST(quotes_what_is_in_files),
 		TEST(refuses_to_draw),

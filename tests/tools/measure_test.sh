@@ -511,6 +511,17 @@ moved()
 }
 check 'compared with another' moved
 
+compared_in_vain()
+{
+	run copylat --copy-size 100 -r 2 -w 2 --offset 7 --compare "$tmp/lat.json"
+	[ "$code" = 2 ] && lines err 2 && has err '; offset_bytes was 0, is 7' &&
+		has err 'the two have no row in common' &&
+		has out 'not in the older result: 2 of 2 rows: to, 100 B; from, 100 B' || return 1
+	echo '{"schema": "barway-copylat-1", "results": []}' >"$tmp/none.json"
+	refused 'has no list "results" with a row' copylat --compare "$tmp/none.json"
+}
+check 'compared with nothing that is the same' compared_in_vain
+
 of_another_kind()
 {
 	refused 'not barway-copybw-1: give a result' copybw -s 4K --compare "$tmp/lat.json" || return 1
