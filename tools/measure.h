@@ -88,8 +88,9 @@ int measure_count(const struct measure *m, const char *option, const char *text,
 int measure_check(struct measure *m);
 
 /*
- * Can @path, which @option gave, be written? In its folder: @anew, under another name first. Says
- * so before measuring, which takes its time. Returns an exit code.
+ * Can @path, which @option gave, be replaced, in its folder and under another name first? What is
+ * no regular file is replaced, too, where @anew, else it only has to be writable. Says so before
+ * measuring, which takes its time. Returns an exit code.
  */
 int measure_check_file(const struct measure *m, const char *option, const char *path, bool anew);
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is done with results: read, compare, draw; and where threads are put. */
+#include <errno.h>
+#include <glob.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -8,6 +13,7 @@
 #include "tools/options.h"
 #include "tools/place.h"
 #include "tools/plot.h"
+#include "tools/replace.h"
 #include "tools/rows.h"
 
 /* ---- reading JSON ------------------------------------------------------------------------ */
@@ -525,6 +531,52 @@ static void places_by_default(void)
 	CHECK(!place_warn("test", &c, -1));
 }
 
+/* ---- files ------------------------------------------------------------------------------- */
+
+static void file_has(const char *path, const char *want)
+{
+	char text[64] = "";
+	FILE *f = fopen(path, "r");
+
+	CHECK(f);
+	text[fread(text, 1, sizeof(text) - 1, f)] = 0;
+	fclose(f);
+	CHECK_STR(text, want);
+}
+
+/* A limit stands for a full disk: what was there stays, and nothing else is left behind. */
+static void replaces_files_as_a_whole(void)
+{
+	char folder[] = "/tmp/barway-replace-XXXXXX", path[64], all[64];
+	struct rlimit was, little;
+	static char text[5000];
+	struct stat st;
+	glob_t found;
+	int ret;
+
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/file", folder);
+	snprintf(all, sizeof(all), "%s/*", folder);
+	CHECK_EQ(replace_file(path, "old", 3), 0);
+	CHECK(!chmod(path, 0640));
+	CHECK(!getrlimit(RLIMIT_FSIZE, &was));
+	little = (struct rlimit){ .rlim_cur = 4096, .rlim_max = was.rlim_max };
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK(!setrlimit(RLIMIT_FSIZE, &little));
+	ret = replace_file(path, text, sizeof(text));
+	CHECK(!setrlimit(RLIMIT_FSIZE, &was));
+	CHECK_EQ(ret, -EFBIG);
+	file_has(path, "old");
+	CHECK_EQ(replace_file(path, "new", 3), 0);
+	file_has(path, "new");
+	CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0640);
+	CHECK(!glob(all, 0, NULL, &found) && found.gl_pathc == 1);
+	globfree(&found);
+	unlink(path);
+	rmdir(folder);
+	CHECK_EQ(replace_file(path, "new", 3), -ENOENT);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -544,6 +596,7 @@ int main(int argc, char **argv)
 		TEST(refuses_to_draw),
 		TEST(places_parse),
 		TEST(places_by_default),
+		TEST(replaces_files_as_a_whole),
 		{ 0 },
 	};
 

@@ -80,6 +80,7 @@ refused() # MESSAGE ARGUMENT...: code 2, one line, nothing on stdout
 	said_no 2 "$want"
 }
 
+mkdir "$tmp/dir.svg"
 # message | arguments, separated by spaces
 while IFS='|' read -r message arguments; do
 	# shellcheck disable=SC2086
@@ -118,6 +119,7 @@ barway copylat: '$tmp/x.pdf' ends in neither .svg nor .png|copylat --plot $tmp/x
 barway copylat: '/none/x.svg' cannot be written: |copylat --plot /none/x.svg
 barway copylat: --save: '/none/x.json' cannot be written: No such file|copylat --save /none/x.json
 barway copybw: --save: '$tmp' cannot be written: Is a directory|copybw --save $tmp
+barway copybw: --plot: '$tmp/dir.svg' cannot be written: Is a directory|copybw --plot $tmp/dir.svg
 barway paths: --save: '/none/x.json' cannot be written: No such file|paths --save /none/x.json
 barway copylat: size and offset: 99999999999 bytes are more than the |copylat --copy-size 99999999999
 barway copylat: size and offset: 100000000000 bytes are more than the |copylat --copy-size 1 -o 99999999999
@@ -490,6 +492,24 @@ saved()
 }
 check 'a result is saved' saved
 
+# A file where there was one, a link, a pipe, a device: what was there stays what it is.
+saved_over()
+{
+	rm -f "$tmp/link" "$tmp/dangling" "$tmp/pipe"
+	echo old >"$tmp/file" && chmod 640 "$tmp/file" && ln -s file "$tmp/link" &&
+		ln -s new "$tmp/dangling" && mkfifo "$tmp/pipe" || return 1
+	run copylat -s 1 -r 2 -w 2 --save "$tmp/link"
+	[ "$code" = 0 ] && [ -h "$tmp/link" ] && grep -q '"schema"' "$tmp/file" &&
+		[ "$(stat -c %a "$tmp/file")" = 640 ] || return 1
+	run copylat -s 1 -r 2 -w 2 --save "$tmp/dangling"
+	[ "$code" = 0 ] && [ -h "$tmp/dangling" ] && grep -q '"schema"' "$tmp/new" || return 1
+	cat "$tmp/pipe" >"$tmp/piped" &
+	run copylat -s 1 -r 2 -w 2 --save "$tmp/pipe"
+	wait $!
+	[ "$code" = 0 ] && [ -p "$tmp/pipe" ] && grep -q '"schema"' "$tmp/piped"
+}
+check 'saved over what is there' saved_over
+
 compared()
 {
 	run copylat -s 64 -r 20 -w 20 --compare "$tmp/lat.json"
@@ -536,17 +556,18 @@ check 'not compared with what is something else' of_another_kind
 
 # ---- pictures -----------------------------------------------------------------------------
 
-without_gnuplot()
+without_gnuplot() # ARGUMENT...: said before anything is measured
 {
 	mkdir -p "$tmp/empty"
-	# shellcheck disable=SC2086
-	PATH=$tmp/empty $MESON_EXE_WRAPPER "$tool" copylat -s 1 -r 2 -w 2 --plot "$tmp/no.svg" \
-		>"$tmp/out" 2>"$tmp/err" </dev/null
+	echo old >"$tmp/no.svg"
+	PATH=$tmp/empty "$tool" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
 	code=$?
-	[ "$code" = 1 ] && lines err 1 && has err 'apt-get install gnuplot-nox' &&
-		has out 'GPU to host' && [ ! -e "$tmp/no.svg" ]
+	said_no 1 'apt-get install gnuplot-nox'
 }
-[ -n "$MESON_EXE_WRAPPER" ] || check 'no gnuplot: measured all the same' without_gnuplot
+if [ -z "$MESON_EXE_WRAPPER" ]; then
+	check 'no gnuplot' without_gnuplot copylat -s 1 -r 2 -w 2 --plot "$tmp/no.svg"
+	check 'no gnuplot, plot' without_gnuplot plot -o "$tmp/no.svg" "$tmp/lat.json"
+fi
 
 drawn()
 {
