@@ -135,7 +135,7 @@ barway copylat: unexpected argument 'extra'; see 'barway copylat --help'|copylat
 barway copybw: -c: '0' is too small|copybw -c 0
 barway copybw: -d: |copybw -d 99
 barway copybw: -t: 'x' is not a number from 1 to 64|copybw -t x
-barway apiperf: -s: '0' is too small|apiperf -s 0
+barway apiperf: -s: '7' is too small: give at least 8|apiperf -s 7
 barway apiperf: -n: '0' is not a number from 1 to 1000000|apiperf -n 0
 barway apiperf: -a: the soft GPU has no cuMemAlloc|apiperf -a cuMemAlloc
 barway apiperf: -d: |apiperf -d 99
