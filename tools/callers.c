@@ -234,7 +234,7 @@ static int open_all(struct run *r)
 {
 	struct copyverb *v = r->v;
 	struct copies_options options;
-	uint64_t max = v->max, only = v->only;
+	uint64_t max, only;
 	int code = measure_open(&v->m);
 
 	if (code == TOOL_OK)
@@ -242,6 +242,8 @@ static int open_all(struct run *r)
 	if (code)
 		return code;
 	options = copyverb_memory(v);
+	max = v->max;
+	only = v->only;
 	v->max = PROBE; /* the callers need the rest of the aperture */
 	v->only = 0;
 	code = copyverb_open_memory(v);

@@ -100,17 +100,24 @@ int measure_check_file(const struct measure *m, const char *option, const char *
 				 "of yours", option, path, strerror(err)) : TOOL_OK;
 }
 
+static bool aperture_is_less(const struct measure *m)
+{
+	return m->info.bar1_total < m->info.memory_total; /* either may be UINT64_MAX */
+}
+
+uint64_t measure_room(const struct measure *m)
+{
+	return aperture_is_less(m) ? m->info.bar1_total : m->info.memory_total;
+}
+
 int measure_fits(const struct measure *m, const char *options, uint64_t bytes)
 {
-	uint64_t memory = m->info.memory_total, bar1 = m->info.bar1_total; /* or UINT64_MAX */
-	bool aperture = bar1 < memory;
-
-	if (bytes <= (aperture ? bar1 : memory))
+	if (bytes <= measure_room(m))
 		return TOOL_OK;
 	return usage_error(m->verb, "%s: %llu bytes are more than the %llu of the device's %s: "
 			   "give less", options, (unsigned long long)bytes,
-			   (unsigned long long)(aperture ? bar1 : memory),
-			   aperture ? "BAR1 aperture" : "memory");
+			   (unsigned long long)measure_room(m),
+			   aperture_is_less(m) ? "BAR1 aperture" : "memory");
 }
 
 static bool can_be_run(const char *program)

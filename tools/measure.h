@@ -94,7 +94,11 @@ int measure_check(struct measure *m);
  */
 int measure_check_file(const struct measure *m, const char *option, const char *path, bool anew);
 
-/* With the device open: can it ever have @bytes, for which @options ask? Returns an exit code. */
+/*
+ * With the device open: how many bytes of it can ever be mapped; and are @bytes, for which @options
+ * ask, no more than that? Returns an exit code.
+ */
+uint64_t measure_room(const struct measure *m);
 int measure_fits(const struct measure *m, const char *options, uint64_t bytes);
 
 /*

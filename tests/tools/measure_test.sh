@@ -125,7 +125,11 @@ barway copylat: size and offset: 99999999999 bytes are more than the |copylat --
 barway copylat: size and offset: 100000000000 bytes are more than the |copylat --copy-size 1 -o 99999999999
 barway copylat: size and offset: 18446744073709551615 bytes are more|copylat -o 18446744073709551615
 barway copybw: size and offset: 1099511627776 bytes are more than the |copybw -c 1024G
-barway copylat: size and offset: 1099511627776 bytes are more than the |copylat -t 2 -s 1024G
+barway copylat: size and offset of 2 callers: 2199023255552 bytes are more than the |copylat -t 2 -s 1024G
+barway copybw: size and offset of 5 callers: 335544320 bytes are more than the 268435456 of|copybw -t 5 -s 64M
+barway copybw: -w, -r, --warmup: callers measure over one interval|copybw -p 2 -w 5
+barway copylat: -w, -r, --warmup: callers measure over one interval|copylat -t 2 -r 5
+barway copylat: -w, -r, --warmup: callers measure over one interval|copylat -t 2 --warmup 0
 barway apiperf: -s: 1099511627776 bytes are more than the |apiperf -s 1024G
 barway copylat: --compare: '$tmp/none.json': No such file|copylat --compare $tmp/none.json
 barway copylat: --compare prints a table: not together with --json|copylat --json --compare x
@@ -178,7 +182,7 @@ node_by_number()
 
 # ---- sizes that can never be: code 2, one line --------------------------------------------
 
-larger_than_memory() { refused "barway $1: size and offset: " "$@" -o 64G -s 1K; }
+larger_than_memory() { refused "barway $1: size and offset" "$@" -o 64G -s 1K; }
 check 'more memory than there is' larger_than_memory copylat
 ! forks || check 'more memory than there is, two callers' larger_than_memory copybw -t 2
 
@@ -189,6 +193,15 @@ larger_than_aperture() # ARGUMENT...
 }
 check 'more than the aperture holds' larger_than_aperture copylat -s 16M -r 1 -w 1
 ! forks || check 'more than the aperture holds, in a caller' larger_than_aperture copylat -p 2 -s 16M
+largest_that_fits()
+{
+	with BARWAY_SOFT_BAR1=1M copybw -t 2 --methods reference --direction to
+	[ "$code" = 0 ] && quiet err && [ "$(rows)" = 3 ] && grep -qE '^ +524288 ' "$tmp/out" ||
+		return 1
+	with BARWAY_SOFT_BAR1=1M copylat --methods reference --direction to -w 2 -o 600K
+	[ "$code" = 0 ] && quiet err && [ "$(rows)" = 19 ]
+}
+! forks || check 'by default sizes that fit' largest_that_fits
 check 'more than the aperture holds, apiperf' larger_than_aperture apiperf -s 16M
 
 # ---- copylat ------------------------------------------------------------------------------
@@ -259,13 +272,13 @@ check 'helper threads' helpers
 
 resident()
 {
-	run "$@" --methods barway_resident,reference -r 2 -w 2 --resident
+	run "$@" --methods barway_resident,reference --resident
 	[ "$code" = 0 ] && quiet err && has out resident && ! has out 'not measured' &&
 		run copybw -s 4K -r 2 -w 2 && [ "$code" = 0 ] &&
 		has out 'barway_resident: give --resident'
 }
-check 'the resident copier, copylat' resident copylat -s 64
-check 'the resident copier, copybw' resident copybw -s 4K
+check 'the resident copier, copylat' resident copylat -s 64 -r 2 -w 2
+check 'the resident copier, copybw' resident copybw -s 4K -r 2 -w 2
 ! forks || check 'the resident copier, callers' resident copylat --copy-size 64 -p 2
 
 no_terminal()
