@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is done with results: read, compare, draw; and where threads are put. */
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -13,6 +14,7 @@
 #include "tools/options.h"
 #include "tools/place.h"
 #include "tools/plot.h"
+#include "tools/progress.h"
 #include "tools/replace.h"
 #include "tools/rows.h"
 
@@ -577,6 +579,37 @@ static void replaces_files_as_a_whole(void)
 	CHECK_EQ(replace_file(path, "new", 3), -ENOENT);
 }
 
+/* ---- progress ---------------------------------------------------------------------------- */
+
+/* A step that begins at once and takes long is told while it lasts. */
+static void tells_of_a_long_step(void)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY), terminal, saved = dup(2);
+	char text[1024] = "";
+	ssize_t n;
+
+	if (master < 0)
+		SKIP("no terminal can be made here: %s", strerror(errno));
+	CHECK(saved >= 0 && !grantpt(master) && !unlockpt(master));
+	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+	CHECK(terminal >= 0);
+	fflush(stderr);
+	CHECK(dup2(terminal, 2) == 2);
+	progress_begin();
+	progress("step %d", 1);
+	usleep(2800000);
+	progress_clear();
+	usleep(700000); /* nothing more */
+	dup2(saved, 2);
+	close(saved);
+	n = read(master, text, sizeof(text) - 1);
+	close(terminal);
+	close(master);
+	CHECK(n > 0);
+	CHECK_HAS(text, "step 1 ... 2 s\r\033[K");
+	CHECK_STR(strrchr(text, '\r'), "\r\033[K");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -597,6 +630,7 @@ int main(int argc, char **argv)
 		TEST(places_parse),
 		TEST(places_by_default),
 		TEST(replaces_files_as_a_whole),
+		TEST(tells_of_a_long_step),
 		{ 0 },
 	};
 

@@ -291,7 +291,7 @@ check 'no progress where nobody watches' no_terminal
 on_a_terminal()
 {
 	command -v script >/dev/null 2>&1 || return 0
-	command="$MESON_EXE_WRAPPER $tool copylat --copy-size 32M -w 1500 -r 2 --json \
+	command="$MESON_EXE_WRAPPER $tool copylat --copy-size 32M -w 1500 --direction to --json \
 		--methods reference,barway"
 	script -qec "$command" /dev/null </dev/null >"$tmp/out" 2>"$tmp/err"
 	code=$?
