@@ -16,6 +16,7 @@
 #define LEAD_NS 2e6        /* from the word to the start */
 #define CALLS_LEAST 8.0    /* in an interval, where that is not longer than */
 #define SECONDS_MOST 3.0
+#define NAP_US 2000        /* of this process, which must not take CPU time from callers */
 #define FAREWELL 100       /* naps of 50 ms before who does not end is killed */
 
 struct callers {
@@ -132,7 +133,7 @@ static int wait_for(struct callers *c, unsigned active, bool done)
 		if ((double)(bench_now() - began) > SILENCE_NS)
 			return refuse(c, -ETIMEDOUT, "a caller has not answered for two minutes: "
 				      "choose a smaller size");
-		usleep(CALLERS_NAP_US);
+		usleep(NAP_US);
 	}
 	return 0;
 }
@@ -142,6 +143,7 @@ static void command(struct callers *c, unsigned active)
 	c->command++;
 	atomic_store_explicit(&c->shared->command, c->command * CALLERS_ACTIVE + active,
 			      memory_order_release);
+	callers_wake(&c->shared->command);
 }
 
 int callers_open(struct callers *c, int device, int node, const struct copies_options *options)
@@ -240,6 +242,7 @@ void callers_close(struct callers *c)
 	if (!c)
 		return;
 	atomic_store(&c->shared->quit, true);
+	command(c, 0); /* which wakes all */
 	for (unsigned i = 0; i < c->options.processes; i++) {
 		for (int naps = 0; c->pids[i]; naps++) {
 			if (waitpid(c->pids[i], NULL, WNOHANG))

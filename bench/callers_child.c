@@ -15,21 +15,24 @@
 #define WARM_NS 20e6
 #define WARM_CALLS 100
 
+/* The callers of this process meet before they copy and after it: so its CPU time is known. */
+struct process {
+	unsigned first, threads; /* slots */
+	atomic_uint begun, ended;
+	atomic_uint over;        /* number of the measurement that all have ended */
+	uint64_t cpu;            /* when the first began */
+};
+
 struct caller {
 	struct callers_shared *shared;
 	struct callers_slot *slot;
+	struct process *process;
 	unsigned index; /* of the slot */
-	bool first;     /* of its process: it counts the CPU time */
 	struct barway_context *ctx;
 	struct barway_device *dev;
 	struct copies copies;
 	pthread_t thread;
 };
-
-static void nap(void)
-{
-	usleep(CALLERS_NAP_US);
-}
 
 /* The number of the next command after @seen that is for this caller; 0: to end. */
 static unsigned next_command(struct callers_shared *s, unsigned index, unsigned seen)
@@ -41,7 +44,7 @@ static unsigned next_command(struct callers_shared *s, unsigned index, unsigned 
 			return 0;
 		if (now / CALLERS_ACTIVE != seen && index < now % CALLERS_ACTIVE)
 			return now / CALLERS_ACTIVE;
-		nap();
+		callers_sleep(&s->command, now);
 	}
 }
 
@@ -103,44 +106,60 @@ static int one_row(struct caller *x, unsigned calls)
 	return ret;
 }
 
-/* Rows until the end; the one that goes over it does not count, unless it is the first. */
+/* Rows until the end. The last one goes over it and counts, with all the time that it took. */
 static int copy_until_end(struct caller *x)
 {
 	struct callers_slot *slot = x->slot;
 	unsigned calls = bench_row_calls(slot->expect);
-	uint64_t from = bench_now(), to = from, end = x->shared->end;
+	uint64_t to;
 
 	slot->samples = 0;
 	slot->calls = 0;
-	slot->elapsed = 0;
-	while (to < end && slot->samples < CALLERS_SAMPLES) {
-		int ret;
+	do {
+		uint64_t from = bench_now();
+		int ret = one_row(x, calls);
 
-		from = bench_now();
-		ret = one_row(x, calls);
+		if (ret < 0)
+			return ret;
 		to = bench_now();
-		if (ret < 0)
-			return ret;
-		if (to > end && slot->samples)
-			break;
-		slot->time[slot->samples++] = ((double)(to - from) - bench_clock_cost()) / calls;
+		if (slot->samples < CALLERS_SAMPLES)
+			slot->time[slot->samples++] =
+				((double)(to - from) - bench_clock_cost()) / calls;
 		slot->calls += calls;
-		slot->elapsed = (double)(to - x->shared->start);
-	}
-	while (bench_now() < end) { /* no caller gets an easier time than the others */
-		int ret = one_row(x, 1);
-
-		if (ret < 0)
-			return ret;
-	}
+	} while (to < x->shared->end);
+	slot->elapsed = (double)(to - x->shared->start);
 	return 0;
+}
+
+static void meet_before(struct process *p)
+{
+	if (atomic_fetch_add(&p->begun, 1) == 0)
+		p->cpu = bench_cpu_now();
+}
+
+/* Returns the CPU time of the process to the last of its callers, 0 to the others. */
+static uint64_t meet_after(struct process *p, unsigned active, unsigned number)
+{
+	unsigned here = active - p->first < p->threads ? active - p->first : p->threads, seen;
+	uint64_t cpu;
+
+	if (atomic_fetch_add(&p->ended, 1) + 1 < here) {
+		while ((seen = atomic_load(&p->over)) != number)
+			callers_sleep(&p->over, seen);
+		return 0;
+	}
+	cpu = bench_cpu_now() - p->cpu;
+	atomic_store(&p->begun, 0);
+	atomic_store(&p->ended, 0);
+	atomic_store(&p->over, number);
+	callers_wake(&p->over);
+	return cpu;
 }
 
 static void measure(struct caller *x, unsigned number)
 {
 	const struct callers_what what = x->shared->what;
 	struct callers_slot *slot = x->slot;
-	uint64_t cpu;
 	int ret = copies_prepare(&x->copies, what.direction, what.bytes);
 
 	if (ret == 0)
@@ -149,9 +168,9 @@ static void measure(struct caller *x, unsigned number)
 	atomic_store_explicit(&slot->ready, number, memory_order_release);
 	if (ret < 0 || !wait_for_start(x, number))
 		return;
-	cpu = bench_cpu_now();
+	meet_before(x->process);
 	ret = copy_until_end(x);
-	slot->cpu = x->first ? bench_cpu_now() - cpu : 0;
+	slot->cpu = meet_after(x->process, what.active, number);
 	slot->mismatch = (struct copies_mismatch){ 0 };
 	if (ret == 0)
 		ret = copies_check(&x->copies, what.direction, what.method, &slot->mismatch);
@@ -233,6 +252,7 @@ _Noreturn void callers_child(struct callers_shared *s, const struct callers_opti
 			     unsigned first)
 {
 	struct caller *callers = calloc(options->threads, sizeof(*callers));
+	struct process process = { .first = first, .threads = options->threads };
 	struct caller *x = callers;
 	int ret;
 
@@ -250,8 +270,8 @@ _Noreturn void callers_child(struct callers_shared *s, const struct callers_opti
 			callers[i] = (struct caller){
 				.shared = s,
 				.slot = &s->slots[first + i],
+				.process = &process,
 				.index = first + i,
-				.first = i == 0,
 				.ctx = x->ctx,
 				.dev = x->dev,
 			};

@@ -119,19 +119,28 @@ double bench_clock_tick(void)
 }
 
 /*
- * The median of sorted times, each of which stands for all those within half a tick of it. Where
- * clocks tick every 10 ns (TSC of AMD's Zen) the plain one could only say 0, 10 or 20.
+ * The value that @share of the sorted times are below, where each time stands for all those within
+ * half a tick of it. Where clocks tick every 10 ns (TSC of AMD's Zen) the plain one could only say
+ * 0, 10 or 20.
  */
-static double median_of_ticks(const double *v, size_t n)
+static double between_ticks(const double *v, size_t n, double share)
 {
-	double half = bench_clock_tick() / 2, middle = v[n / 2];
+	double half = bench_clock_tick() / 2, middle = v[(size_t)((double)n * share)];
 	size_t below = 0, same = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		below += v[i] < middle - half;
 		same += v[i] >= middle - half && v[i] <= middle + half;
 	}
-	return middle - half + 2 * half * ((double)n / 2 - (double)below) / (double)same;
+	return middle - half + 2 * half * ((double)n * share - (double)below) / (double)same;
+}
+
+/* Median and quartiles, in their order. */
+static void refine(const double *v, size_t n, struct bench_stats *s)
+{
+	s->median = between_ticks(v, n, 0.5);
+	s->q1 = greater(lesser(between_ticks(v, n, 0.25), s->median), s->min);
+	s->q3 = lesser(greater(between_ticks(v, n, 0.75), s->median), s->max);
 }
 
 double bench_clock_cost(void)
@@ -151,7 +160,7 @@ double bench_clock_cost(void)
 		last = now;
 	}
 	bench_stats(v, CLOCK_READS, &s);
-	cost = greater(median_of_ticks(v, CLOCK_READS), 0);
+	cost = greater(between_ticks(v, CLOCK_READS, 0.5), 0);
 	return cost;
 }
 
@@ -325,7 +334,7 @@ static void summarise(const struct bench_op *op, const struct bench_plan *plan, 
 	for (unsigned i = 0; i < rounds && op->histogram; i++)
 		bench_histogram_add(op->histogram, t->alone[i]);
 	bench_stats(t->alone, rounds, &out->alone);
-	out->alone.median = median_of_ticks(t->alone, rounds);
+	refine(t->alone, rounds, &out->alone);
 	not_below_zero(&out->alone);
 	if (t->calls > 1)
 		summarise_row(t, rounds, out);

@@ -68,7 +68,7 @@ struct bench_plan {
 #define BENCH_MAX_REPS 10000 /* even where more would fit */
 
 struct bench_result {
-	struct bench_stats alone; /* of one run by itself, after @before; median: between ticks */
+	struct bench_stats alone; /* of one run by itself, after @before; between ticks */
 	struct bench_stats row;   /* of the mean of @calls runs in a row; no samples: single */
 	unsigned calls;           /* 1: a row would be too long, its times are those of @alone */
 	double cpu;               /* rows_only: nanoseconds of CPU time of the whole process for
@@ -87,7 +87,8 @@ unsigned bench_row_calls(double ns);
  * Each is timed in two ways, because what only posts its work returns sooner than the next one can
  * do the same. In each round an operation makes a row, with @before once in front of all of it, and
  * then one run alone, with @before in front of it. The clock's cost is subtracted from both, and
- * the median of those alone takes each time for one that is spread over the clock's tick.
+ * the median and the quartiles of those alone take each time for one that is spread over the
+ * clock's tick.
  *
  * Returns 0, the first error of an operation, or -ENOMEM; then @out is not written.
  */

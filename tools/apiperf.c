@@ -13,6 +13,7 @@
 
 #define VERB "apiperf"
 #define SECONDS 0.15 /* for each call and size: about 80 of them in the default run */
+#define LEAST 8 /* bytes, which some calls copy */
 #define RESULTS 1024
 #define MAX_REPS 1000000
 
@@ -23,8 +24,8 @@ static const char help[] =
 	"one, Barway's or GDRCopy's: what takes sizes with 64K, 256K ... MAXSIZE bytes.\n"
 	"\n"
 	"  -d, --device DEV      index, PCI address or UUID; default: the first\n"
-	"  -s, --size MAXSIZE    largest mapping, with an optional K, M or G (1024s);\n"
-	"                        default 16M\n"
+	"  -s, --size MAXSIZE    largest mapping, 8 and more, with an optional K, M or G\n"
+	"                        (1024s); default 16M\n"
 	"  -n, --iterations N    of each call, 1 to 1000000; default: what fits in\n"
 	"                        0.15 s, but 5 to 10000\n"
 	"  -w, --warmup N        calls before that do not count; default: what fits in a\n"
@@ -269,7 +270,7 @@ static int parse_one(struct apiperf *a, int c)
 {
 	switch (c) {
 	case 's':
-		return measure_size(&a->m, "-s", optarg, 1, &a->max);
+		return measure_size(&a->m, "-s", optarg, LEAST, &a->max);
 	case 'n':
 		return measure_count(&a->m, "-n", optarg, 1, MAX_REPS, &a->reps);
 	case 'w':

@@ -85,7 +85,7 @@ static int round_trip(struct bench_channel *b, enum channel_form form, bool rela
 
 	snprintf(r.form, sizeof(r.form), "%s, %s", forms[form],
 		 relaxed ? "no fences" : "with fences");
-	progress("round trip, %s, %zu bytes ...", r.form, bytes);
+	progress("round trip, %s, %zu bytes", r.form, bytes);
 	return keep(b, &r, channel_round_trip(&b->channel, form, relaxed, bytes, &plan, &r.time),
 		    b->channel.error);
 }
@@ -97,7 +97,7 @@ static int flag(struct bench_channel *b, enum pingpong_way way, size_t bytes)
 
 	snprintf(r.form, sizeof(r.form), "flag in %s memory",
 		 way == PINGPONG_GPU ? "GPU" : "pinned");
-	progress("%s, %zu bytes ...", r.form, bytes);
+	progress("%s, %zu bytes", r.form, bytes);
 	return keep(b, &r, pingpong_measure(&b->pingpong, way, bytes, &plan, &r.time),
 		    b->pingpong.error);
 }
@@ -110,7 +110,7 @@ static int other(struct bench_channel *b, const char *form,
 	struct bench_plan plan = plan_of(b);
 
 	snprintf(r.form, sizeof(r.form), "%s", form);
-	progress("%s ...", form);
+	progress("%s", form);
 	return keep(b, &r, measure(&b->channel, &plan, &r.time), b->channel.error);
 }
 
@@ -120,7 +120,7 @@ static int rate_to_gpu(struct bench_channel *b, enum channel_form form, size_t b
 
 	snprintf(r.form, sizeof(r.form), "%s", form == CHANNEL_THREAD ? "thread" :
 		 form == CHANNEL_WARP ? "warp" : "each");
-	progress("to the GPU, %zu bytes ...", bytes);
+	progress("to the GPU, %zu bytes", bytes);
 	return keep(b, &r, channel_rate_to_gpu(&b->channel, form, bytes, b->messages, SAMPLES,
 					       &r.time.alone), b->channel.error);
 }
@@ -132,7 +132,7 @@ static int rate_to_cpu(struct bench_channel *b, enum channel_form form, unsigned
 
 	snprintf(r.form, sizeof(r.form), "%s, %u x %u", form == CHANNEL_EACH ? "each" : "warps",
 		 blocks, threads);
-	progress("to the CPU, %u blocks of %u threads, %zu bytes ...", blocks, threads, bytes);
+	progress("to the CPU, %u blocks of %u threads, %zu bytes", blocks, threads, bytes);
 	return keep(b, &r, channel_rate_to_cpu(&b->channel, form, blocks, threads, bytes,
 					       b->messages, SAMPLES, &r.time.alone),
 		    b->channel.error);

@@ -148,6 +148,7 @@ static void json_callers(struct json *j, void *arg)
 	measure_json_head(j, &r->v->m, &r->v->path);
 	measure_json_text(j, "verb", r->v->m.verb);
 	copyverb_json_options(j, r->v);
+	measure_json_number(j, "cpus", (uint64_t)r->v->m.cpus);
 	json_key(j, "results");
 	json_array(j);
 	for (size_t i = 0; i < r->n; i++)
@@ -233,7 +234,7 @@ static int open_all(struct run *r)
 {
 	struct copyverb *v = r->v;
 	struct copies_options options;
-	uint64_t max = v->max, only = v->only;
+	uint64_t max, only;
 	int code = measure_open(&v->m);
 
 	if (code == TOOL_OK)
@@ -241,6 +242,8 @@ static int open_all(struct run *r)
 	if (code)
 		return code;
 	options = copyverb_memory(v);
+	max = v->max;
+	only = v->only;
 	v->max = PROBE; /* the callers need the rest of the aperture */
 	v->only = 0;
 	code = copyverb_open_memory(v);
@@ -257,6 +260,10 @@ static void print_head(const struct copyverb *v)
 {
 	measure_print_head(&v->m, &v->path);
 	copyverb_print_missing(v);
+	if (v->m.cpus && copyverb_callers(v) > (unsigned)v->m.cpus)
+		printf("warning: %u callers take turns on %d CPU%s: they wait for each other, not "
+		       "for the device alone\n", copyverb_callers(v), v->m.cpus,
+		       v->m.cpus == 1 ? "" : "s");
 }
 
 static int run(struct run *r)

@@ -21,7 +21,10 @@ int compare_read(const char *verb, const char *path, const char *schema, struct 
 /* Whether it was taken on this @kind of device, "soft" or "cuda"; else a line and an exit code. */
 int compare_check(const char *verb, const struct json_value *old, const char *kind);
 
-/* Prints the table to @out and warns where the machines differ. Returns an exit code. */
+/*
+ * Prints the table to @out, and what only one of the two has; warns where they were not measured
+ * alike. Returns an exit code: TOOL_USAGE where they have no row in common.
+ */
 int compare_print(const char *verb, const struct json_value *old, const struct json_value *new,
 		  FILE *out);
 

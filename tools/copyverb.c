@@ -92,22 +92,41 @@ void copyverb_print_missing(const struct copyverb *v)
 		puts("");
 }
 
-int copyverb_fits(const struct copyverb *v)
+/* How many share the device: each process has a soft GPU of its own. */
+static unsigned sharers(const struct copyverb *v)
+{
+	return v->m.soft ? (unsigned)v->threads : copyverb_callers(v);
+}
+
+static uint64_t needed(const struct copyverb *v)
 {
 	uint64_t bytes = v->only ? v->only : v->max;
 
-	if (__builtin_add_overflow(bytes, v->offset, &bytes))
+	if (__builtin_add_overflow(bytes, v->offset, &bytes) ||
+	    __builtin_mul_overflow(bytes, sharers(v), &bytes))
 		bytes = UINT64_MAX;
-	return measure_fits(&v->m, "size and offset", bytes);
+	return bytes;
+}
+
+int copyverb_fits(struct copyverb *v)
+{
+	char what[64] = "size and offset";
+
+	while (!v->max_set && !v->only && v->max > v->least && needed(v) > measure_room(&v->m))
+		v->max /= 2;
+	if (sharers(v) > 1)
+		snprintf(what, sizeof(what), "size and offset of %u callers", sharers(v));
+	return measure_fits(&v->m, what, needed(v));
 }
 
 int copyverb_open_memory(struct copyverb *v)
 {
-	struct copies_options options = copyverb_memory(v);
+	struct copies_options options;
 	int code = copyverb_fits(v);
 
 	if (code)
 		return code;
+	options = copyverb_memory(v);
 	if (v->cu_mem_alloc && v->m.soft)
 		return copyverb_no_alloc(&v->m);
 	if (copies_open(&v->copies, v->m.ctx, v->m.dev, &options) < 0)
@@ -287,6 +306,7 @@ int copyverb_option(struct copyverb *v, int c)
 {
 	switch (c) {
 	case 's':
+		v->max_set = true;
 		return measure_size(&v->m, "-s", optarg, 1, &v->max);
 	case 'Z':
 		return measure_size(&v->m, "--copy-size", optarg, 1, &v->only);
@@ -330,6 +350,10 @@ int copyverb_check(struct copyverb *v)
 		v->least = v->bandwidth ? v->least : 8;
 		v->factor = v->bandwidth ? 16 : 8;
 	}
+	if (copyverb_callers(v) > 1 && (v->rounds[COPIES_TO] || v->rounds[COPIES_FROM] ||
+					v->warmup_set))
+		return usage_error(v->m.verb, "-w, -r, --warmup: callers measure over one "
+				   "interval, not so many rounds: leave them away with -p and -t");
 	if (copyverb_callers(v) > COPYVERB_CALLERS)
 		return usage_error(v->m.verb, "-p, -t: %u callers are too many: give at most %u",
 				   copyverb_callers(v), COPYVERB_CALLERS);

@@ -14,6 +14,7 @@ struct copyverb {
 
 	/* options */
 	uint64_t least, max;         /* sizes: from @least by @factor to @max */
+	bool max_set;                /* by -s */
 	unsigned factor;
 	uint64_t offset, only;       /* @only: this size alone; 0: all */
 	uint64_t rounds[COPIES_DIRECTIONS]; /* 0: what fits */
@@ -67,7 +68,11 @@ unsigned copyverb_callers(const struct copyverb *v);
 
 /* measure_open(), then memory and mapping. copyverb_close() in any case. */
 int copyverb_open(struct copyverb *v);
-int copyverb_fits(const struct copyverb *v); /* the sizes that were asked for; an exit code */
+/*
+ * Can the device have the sizes that were asked for, of all callers? Where none was, the largest
+ * becomes one that fits. Returns an exit code.
+ */
+int copyverb_fits(struct copyverb *v);
 int copyverb_open_memory(struct copyverb *v); /* after measure_open() */
 void copyverb_close(struct copyverb *v);
 

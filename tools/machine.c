@@ -9,18 +9,17 @@
 
 #include "tools/text.h"
 
-/* The only CPU that the scheduler may choose, -1: there are several. */
-static int only_cpu(void)
+/* How many CPUs the scheduler may choose from, and which one it is where there is no other. */
+static void read_cpus(struct measure *m)
 {
 	static cpu_set_t sets[8]; /* 8192, the most that Linux can be built for */
 
-	if (sched_getaffinity(0, sizeof(sets), sets) || CPU_COUNT_S(sizeof(sets), sets) != 1)
-		return -1;
-	for (int cpu = 0; cpu < (int)sizeof(sets) * 8; cpu++) {
+	m->cpus = sched_getaffinity(0, sizeof(sets), sets) ? 0 : CPU_COUNT_S(sizeof(sets), sets);
+	m->pinned_cpu = -1;
+	for (int cpu = 0; m->cpus == 1 && cpu < (int)sizeof(sets) * 8; cpu++) {
 		if (CPU_ISSET_S(cpu, sizeof(sets), sets))
-			return cpu;
+			m->pinned_cpu = cpu;
 	}
-	return -1;
 }
 
 static const char *choice_text(const struct place_choice *choice, char *buf, size_t n)
@@ -49,7 +48,7 @@ void machine_read(struct measure *m)
 	text_cpu(m->cpu, sizeof(m->cpu));
 	snprintf(m->kernel, sizeof(m->kernel), "%.*s", (int)sizeof(m->kernel) - 1,
 		 uname(&u) ? "unknown" : u.release);
-	m->pinned_cpu = only_cpu();
+	read_cpus(m);
 	m->node = place_here();
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "barway.h"
 #include "tools/options.h"
@@ -128,6 +129,18 @@ static int standard_streams(void)
 	return had_stdout ? TOOL_OK : failure(NULL, "cannot write the output: it is closed");
 }
 
+/* A full disk or a closed pipe must not look like success. */
+static int check_output(void)
+{
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout))
+		return TOOL_OK;
+	/* a write that failed earlier did not leave its reason: one more fails for the same */
+	if (!errno && write(STDOUT_FILENO, "\n", 1) == 1)
+		return failure(NULL, "cannot write the output: an earlier write failed");
+	return failure(NULL, "cannot write the output: %s", strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
 	int code = standard_streams();
@@ -135,10 +148,5 @@ int main(int argc, char **argv)
 	if (code == TOOL_OK)
 		code = dispatch(argc, argv);
 
-	/* a full disk or a closed pipe must not look like success */
-	errno = 0;
-	if (fflush(stdout) || ferror(stdout))
-		return failure(NULL, "cannot write the output: %s",
-			       errno ? strerror(errno) : "an earlier write failed");
-	return code;
+	return check_output() ? TOOL_FAILED : code;
 }

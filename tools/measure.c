@@ -12,6 +12,7 @@
 #include "tools/machine.h"
 #include "tools/options.h"
 #include "tools/plot.h"
+#include "tools/replace.h"
 
 int measure_option(struct measure *m, int c)
 {
@@ -63,38 +64,93 @@ int measure_count(const struct measure *m, const char *option, const char *text,
 			   (unsigned long long)least, (unsigned long long)most);
 }
 
+/* Why the file that @path leads to cannot be replaced, in its folder: an errno value, or 0. */
+static int cannot_replace(const char *path, bool there)
+{
+	char *file = there ? realpath(path, NULL) : strdup(path), *slash;
+	int err = 0;
+
+	if (!file || (there && access(file, W_OK))) {
+		err = errno;
+	} else {
+		slash = strrchr(file, '/');
+		if (slash)
+			slash[1] = 0;
+		err = access(slash ? file : ".", W_OK | X_OK) ? errno : 0;
+	}
+	free(file);
+	return err;
+}
+
 int measure_check_file(const struct measure *m, const char *option, const char *path, bool anew)
 {
-	const char *slash = strrchr(path, '/');
-	int err = 0, folder_len = slash ? (int)(slash - path) + 1 : 1;
-	char folder[4096];
 	struct stat st;
 	bool there = !stat(path, &st);
+	int err;
 
-	snprintf(folder, sizeof(folder), "%.*s", folder_len, slash ? path : ".");
 	if (!*path)
 		err = ENOENT;
 	else if (there && S_ISDIR(st.st_mode))
 		err = EISDIR;
-	else if (there && !anew)
+	else if (there && !anew && !S_ISREG(st.st_mode))
 		err = access(path, W_OK) ? errno : 0;
 	else
-		err = access(folder, W_OK | X_OK) ? errno : 0;
+		err = cannot_replace(path, there);
 	return err ? usage_error(m->verb, "%s: '%s' cannot be written: %s: give a file in a folder "
 				 "of yours", option, path, strerror(err)) : TOOL_OK;
 }
 
+static bool aperture_is_less(const struct measure *m)
+{
+	return m->info.bar1_total < m->info.memory_total; /* either may be UINT64_MAX */
+}
+
+uint64_t measure_room(const struct measure *m)
+{
+	return aperture_is_less(m) ? m->info.bar1_total : m->info.memory_total;
+}
+
 int measure_fits(const struct measure *m, const char *options, uint64_t bytes)
 {
-	uint64_t memory = m->info.memory_total, bar1 = m->info.bar1_total; /* or UINT64_MAX */
-	bool aperture = bar1 < memory;
-
-	if (bytes <= (aperture ? bar1 : memory))
+	if (bytes <= measure_room(m))
 		return TOOL_OK;
 	return usage_error(m->verb, "%s: %llu bytes are more than the %llu of the device's %s: "
 			   "give less", options, (unsigned long long)bytes,
-			   (unsigned long long)(aperture ? bar1 : memory),
-			   aperture ? "BAR1 aperture" : "memory");
+			   (unsigned long long)measure_room(m),
+			   aperture_is_less(m) ? "BAR1 aperture" : "memory");
+}
+
+static bool can_be_run(const char *program)
+{
+	const char *path = getenv("PATH");
+	char file[4096];
+
+	for (path = path ? path : "/bin:/usr/bin"; *path; path += *path == ':') {
+		size_t n = strcspn(path, ":");
+
+		snprintf(file, sizeof(file), "%.*s/%s", n ? (int)n : 1, n ? path : ".", program);
+		if (!access(file, X_OK))
+			return true;
+		path += n;
+	}
+	return false;
+}
+
+static int check_plot(const struct measure *m)
+{
+	int code;
+
+	if (!plot_kind(m->schema))
+		return usage_error(m->verb, "--plot: this measurement cannot be drawn: leave the "
+				   "option away");
+	code = plot_check(m->verb, m->plot);
+	if (code == TOOL_OK)
+		code = measure_check_file(m, "--plot", m->plot, false);
+	if (code == TOOL_OK && !can_be_run("gnuplot"))
+		code = failure(m->verb, "--plot: gnuplot is not installed: apt-get install "
+			       "gnuplot-nox; or --save the result and draw it on another machine "
+			       "with 'barway plot'");
+	return code;
 }
 
 int measure_check(struct measure *m)
@@ -106,12 +162,8 @@ int measure_check(struct measure *m)
 				   "use --save FILE");
 	if (m->save)
 		code = measure_check_file(m, "--save", m->save, false);
-	if (code)
-		return code;
-	if (m->plot)
-		code = plot_kind(m->schema) ? plot_check(m->verb, m->plot)
-		       : usage_error(m->verb, "--plot: this measurement cannot be drawn: leave the "
-				     "option away");
+	if (code == TOOL_OK && m->plot)
+		code = check_plot(m);
 	if (code == TOOL_OK && m->compare)
 		code = compare_read(m->verb, m->compare, m->schema, &m->old);
 	return code;
@@ -188,13 +240,10 @@ const char *measure_libcuda(void)
 
 static int save(const struct measure *m, const char *text, size_t n)
 {
-	FILE *f = fopen(m->save, "we");
-	bool good = f && fwrite(text, 1, n, f) == n;
+	int ret = replace_file(m->save, text, n);
 
-	if (f && fclose(f))
-		good = false;
-	return good ? TOOL_OK : failure(m->verb, "cannot write '%s': %s", m->save,
-					strerror(errno));
+	return ret < 0 ? failure(m->verb, "cannot write '%s': %s", m->save, strerror(-ret))
+		       : TOOL_OK;
 }
 
 static int plot_and_compare(const struct measure *m, const char *text, size_t n)

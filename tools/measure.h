@@ -41,6 +41,7 @@ struct measure {
 
 	/* the machine, after measure_open() */
 	char cpu[128], kernel[80], date[24];
+	int cpus;       /* that this may run on; 0: not known */
 	int pinned_cpu; /* the only one that this may run on; -1: there are several */
 	int node;       /* of the thread that measures; -1: the system does not say */
 	int bound;      /* the node that --numa bound it to; -1: none */
@@ -87,12 +88,17 @@ int measure_count(const struct measure *m, const char *option, const char *text,
 int measure_check(struct measure *m);
 
 /*
- * Can @path, which @option gave, be written? In its folder: @anew, under another name first. Says
- * so before measuring, which takes its time. Returns an exit code.
+ * Can @path, which @option gave, be replaced, in its folder and under another name first? What is
+ * no regular file is replaced, too, where @anew, else it only has to be writable. Says so before
+ * measuring, which takes its time. Returns an exit code.
  */
 int measure_check_file(const struct measure *m, const char *option, const char *path, bool anew);
 
-/* With the device open: can it ever have @bytes, for which @options ask? Returns an exit code. */
+/*
+ * With the device open: how many bytes of it can ever be mapped; and are @bytes, for which @options
+ * ask, no more than that? Returns an exit code.
+ */
+uint64_t measure_room(const struct measure *m);
 int measure_fits(const struct measure *m, const char *options, uint64_t bytes);
 
 /*

@@ -172,7 +172,7 @@ static int connect_all(struct netverb *v)
 	}
 	if (code)
 		return code;
-	progress("connecting ...");
+	progress("connecting");
 	if (net_end_open(&v->end, &v->net) < 0 ||
 	    net_connect(&v->end, v->net.local ? name : v->net.name, memory_wanted(v),
 			v->net.host) < 0 ||
@@ -195,7 +195,7 @@ static int measure_one(struct netverb *v, size_t size, unsigned path, unsigned o
 	char text[32];
 	int ret;
 
-	progress("%s, path %s, %s ...", net_operation_names[op], net_path_names[path],
+	progress("%s, path %s, %s", net_operation_names[op], net_path_names[path],
 		 text_bytes(c.bytes, text, sizeof(text)));
 	ret = v->bandwidth ? net_bandwidth(&v->end, &c, out) : net_latency(&v->end, &c, out);
 	progress_clear();

@@ -186,14 +186,14 @@ static int try_way(struct paths *p, struct barway_device *dev, struct paths_row 
 	o.network = r->network;
 	o.listen = r->address;
 	o.local = !p->net.name; /* our own secret */
-	progress("GPU %d, network %s, %s ...", r->device, r->network, r->address);
+	progress("GPU %d, network %s, %s", r->device, r->network, r->address);
 	if (net_end_open(&e, &o) < 0 || look(&e, r) < 0)
 		snprintf(r->refused, sizeof(r->refused), "%.511s", e.error);
 	progress_clear();
 	if (!*r->refused)
 		code = other_end(p, &o, r->device, name, &other);
 	if (code == TOOL_OK && other) {
-		progress("GPU %d, network %s, %s ...", r->device, r->network, r->address);
+		progress("GPU %d, network %s, %s", r->device, r->network, r->address);
 		if (measure_row(p, &e, r, other) < 0)
 			snprintf(r->unmeasured, sizeof(r->unmeasured), "%.511s", e.error);
 		progress_clear();

@@ -150,7 +150,7 @@ static int measure_row(struct pplat *p, size_t bytes)
 
 	row->bytes = bytes;
 	for (int way = 0; way < PINGPONG_WAYS; way++) {
-		progress("flag in %s memory, %s ...", way == PINGPONG_GPU ? "GPU" : "pinned",
+		progress("flag in %s memory, %s", way == PINGPONG_GPU ? "GPU" : "pinned",
 			 text_bytes(bytes, text, sizeof(text)));
 		if (pingpong_measure(&p->pingpong, way, bytes == FLAG_BYTES ? 0 : bytes, &plan,
 				     &row->times[way]) < 0) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tools/progress: one line on standard error that says what is being done. Only for someone who
- * watches, and only when it takes longer than two seconds.
+ * tools/progress: one line on standard error that says what is being done, and for how many seconds
+ * now. Only for someone who watches, and only when all takes longer than two seconds. One thread
+ * uses it, not one of a forked child.
  */
 #ifndef TOOLS_PROGRESS_H
 #define TOOLS_PROGRESS_H

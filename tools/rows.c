@@ -25,6 +25,14 @@ static void append(char *buf, size_t n, const char *text)
 	snprintf(buf + at, n - at, "%s%s", at ? ", " : "", text);
 }
 
+/* Two sizes never have one name. */
+static const char *exact_bytes(uint64_t bytes, char *buf, size_t n)
+{
+	if (strchr(text_bytes(bytes, buf, n), '.'))
+		snprintf(buf, n, "%llu B", (unsigned long long)bytes);
+	return buf;
+}
+
 const char *rows_name(const struct json_value *row, char *buf, size_t n)
 {
 	const struct json_value *v = row->type == JSON_OBJECT ? row->first : NULL;
@@ -36,7 +44,7 @@ const char *rows_name(const struct json_value *row, char *buf, size_t n)
 			append(buf, n, v->string);
 		else if (v->type == JSON_NUMBER && !strcmp(v->key, "size_bytes") &&
 			 v->number >= 0 && v->number < 1e18)
-			append(buf, n, text_bytes((uint64_t)v->number, size, sizeof(size)));
+			append(buf, n, exact_bytes((uint64_t)v->number, size, sizeof(size)));
 	}
 	return buf;
 }

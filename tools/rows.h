@@ -8,7 +8,7 @@
 
 #include "tools/json_read.h"
 
-/* "to, 64 KiB": the strings of a row and its size. Returns @buf. */
+/* "to, 64 KiB", "to, 1500 B": the strings of a row and its size, exactly. Returns @buf. */
 const char *rows_name(const struct json_value *row, char *buf, size_t n);
 
 /* The row of "results" with that name; NULL: there is none. */

@@ -85,7 +85,7 @@ static int take_point(void *arg, const struct barway_tune_point *p)
 	if (!row || p->method >= TUNE_METHODS || p->pinned > 1)
 		return -EOVERFLOW;
 	row->points[p->pinned][p->method] = *p;
-	progress("%s: %s, %s memory, %s (%u of %u) ...", tune_methods[p->method],
+	progress("%s: %s, %s memory, %s (%u of %u)", tune_methods[p->method],
 		 p->direction == BARWAY_TO_GPU ? "host to GPU" : "GPU to host",
 		 tune_hosts[p->pinned], text_bytes(p->bytes, size, sizeof(size)), p->done,
 		 p->total);

@@ -167,6 +167,30 @@ static void times_alone_and_in_a_row(void)
 	CHECK(r[1].row.median == r[1].alone.median && r[1].row.samples == 20);
 }
 
+static int loop(void *arg)
+{
+	for (volatile unsigned i = *(unsigned *)arg; i; i--)
+		;
+	return 0;
+}
+
+/* All of them between ticks, or none: times of a few ticks, some on each side of one. */
+static void median_is_between_quartiles(void)
+{
+	struct bench_plan plan = { .reps = 300, .warmup = 2, .warmup_set = true };
+
+	for (unsigned turns = 1; turns < 60; turns++) {
+		struct bench_op op = { .run = loop, .arg = &turns, .single = true };
+		struct bench_result r;
+		const struct bench_stats *s = &r.alone;
+
+		CHECK_EQ(bench_run(&op, 1, &plan, &r), 0);
+		if (s->min > s->q1 || s->q1 > s->median || s->median > s->q3 || s->q3 > s->max)
+			FAIL("%u turns: %g %g %g %g %g", turns, s->min, s->q1, s->median, s->q3,
+			     s->max);
+	}
+}
+
 static void single_has_no_row(void)
 {
 	struct fake fast = { 0 };
@@ -578,6 +602,7 @@ int main(int argc, char **argv)
 		TEST(interleaves),
 		TEST(rows_have_a_length),
 		TEST(times_alone_and_in_a_row),
+		TEST(median_is_between_quartiles),
 		TEST(single_has_no_row),
 		TEST(a_row_and_one_alone_are_not_mixed),
 		TEST(a_row_does_not_hide_the_tail),

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is done with results: read, compare, draw; and where threads are put. */
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -8,6 +14,8 @@
 #include "tools/options.h"
 #include "tools/place.h"
 #include "tools/plot.h"
+#include "tools/progress.h"
+#include "tools/replace.h"
 #include "tools/rows.h"
 
 /* ---- reading JSON ------------------------------------------------------------------------ */
@@ -241,6 +249,21 @@ static void rows_have_names(void)
 	json_free(v);
 }
 
+/* Sizes that people are shown alike, 1.5 KiB and 1.5 MiB, are not the same row. */
+static void names_have_exact_sizes(void)
+{
+	struct json_value *v = parse("{\"results\": [{\"size_bytes\": 1500}, "
+				     "{\"size_bytes\": 1520}, {\"size_bytes\": 1572864}, "
+				     "{\"size_bytes\": 1572865}]}");
+	const struct json_value *row = json_get(v, "results")->first;
+	char name[64];
+
+	CHECK_STR(rows_name(row, name, sizeof(name)), "1500 B");
+	for (; row; row = row->next)
+		CHECK(rows_find(v, rows_name(row, name, sizeof(name))) == row);
+	json_free(v);
+}
+
 /* ---- comparing --------------------------------------------------------------------------- */
 
 static char *table;
@@ -255,10 +278,9 @@ static struct json_value *row_of(const char *measurement)
 	return parse(text);
 }
 
-/* "N better, N worse" of the two */
-static void compared_is(const char *old_text, const char *new_text, const char *want)
+/* Leaves @table, to be freed. */
+static int compare(struct json_value *old, struct json_value *new)
 {
-	struct json_value *old = row_of(old_text), *new = row_of(new_text);
 	FILE *f = open_memstream(&table, &table_size);
 	int code;
 
@@ -267,7 +289,13 @@ static void compared_is(const char *old_text, const char *new_text, const char *
 	fclose(f);
 	json_free(old);
 	json_free(new);
-	CHECK_EQ(code, TOOL_OK);
+	return code;
+}
+
+/* "N better, N worse" of the two */
+static void compared_is(const char *old_text, const char *new_text, const char *want)
+{
+	CHECK_EQ(compare(row_of(old_text), row_of(new_text)), TOOL_OK);
 	if (!strstr(table, want))
 		FAIL("%s against %s: no '%s' in %s", new_text, old_text, want, table);
 	free(table);
@@ -297,8 +325,78 @@ static void compares(void)
 	compared_is("\"median_us\": 10, \"min_us\": 9, \"p99_us\": 15", US(12, 11.9, 12.1),
 		    "(0 better, 0 worse)");
 	compared_is("\"median_us\": 0", US(12, 11.9, 12.1), "-!");
-	compared_is("\"y\": 1", US(12, 11.9, 12.1), ": 0 of 0 ");
-	compared_is(GBS(5, 5, 5), US(12, 11.9, 12.1), ": 0 of 0 "); /* not of one unit */
+}
+
+/* What it says on standard error. */
+static char *compare_says(struct json_value *old, struct json_value *new, int want)
+{
+	static char said[2048];
+	FILE *f = tmpfile();
+	int saved = dup(2), code;
+	size_t n;
+
+	fflush(stderr);
+	CHECK(f && saved >= 0 && dup2(fileno(f), 2) == 2);
+	code = compare(old, new);
+	fflush(stderr);
+	dup2(saved, 2);
+	close(saved);
+	rewind(f);
+	n = fread(said, 1, sizeof(said) - 1, f);
+	said[n] = 0;
+	fclose(f);
+	CHECK_EQ(code, want);
+	return said;
+}
+
+static void compares_nothing(void)
+{
+	static const char nothing[] = "the two have no row in common";
+
+	CHECK_HAS(compare_says(row_of("\"y\": 1"), row_of(US(12, 11.9, 12.1)), TOOL_USAGE),
+		  nothing);
+	CHECK_HAS(table, ": 0 of 0 ");
+	free(table);
+	/* not of one unit */
+	CHECK_HAS(compare_says(row_of(GBS(5, 5, 5)), row_of(US(12, 11.9, 12.1)), TOOL_USAGE),
+		  nothing);
+	free(table);
+}
+
+#define ROW(size, column) \
+	"{\"size_bytes\": " #size ", \"" #column "\": {" US(10, 9.9, 10.1) "}}"
+
+static void says_what_only_one_has(void)
+{
+	struct json_value *old = parse("{\"results\": [" ROW(8, x) "," ROW(16, y) "]}");
+	struct json_value *new = parse("{\"results\": [" ROW(8, x) "," ROW(32, x) "," ROW(64, z)
+				       "]}");
+
+	CHECK_EQ(compare(old, new), TOOL_OK);
+	CHECK_HAS(table, ": 0 of 1 ");
+	CHECK_HAS(table, "\nnot in the older result: 2 of 3 rows: 32 B; 64 B\n");
+	CHECK_HAS(table, "\nnot in the new result: 1 of 2 rows: 16 B\n");
+	CHECK_HAS(table, "\nnot in the older result: 1 of 2 columns: z\n");
+	CHECK_HAS(table, "\nnot in the new result: 1 of 2 columns: y\n");
+	free(table);
+}
+
+#define RUN(options) "{" options ", \"results\": [" ROW(8, x) "]}"
+
+static void warns_of_options(void)
+{
+	const char *said = compare_says(
+		parse(RUN("\"offset_bytes\": 0, \"resident\": false, \"numa\": \"near\"")),
+		parse(RUN("\"offset_bytes\": 63, \"resident\": true, \"helpers\": 2")), TOOL_OK);
+
+	CHECK_HAS(said, "; offset_bytes was 0, is 63");
+	CHECK_HAS(said, "; resident was false, is true");
+	CHECK_HAS(said, "; helpers was none, is 2");
+	CHECK_HAS(said, "; numa was 'near', is none");
+	free(table);
+	CHECK_STR(compare_says(parse(RUN("\"resident\": true")), parse(RUN("\"resident\": true")),
+			       TOOL_OK), "");
+	free(table);
 }
 
 /* ---- drawing ----------------------------------------------------------------------------- */
@@ -435,6 +533,83 @@ static void places_by_default(void)
 	CHECK(!place_warn("test", &c, -1));
 }
 
+/* ---- files ------------------------------------------------------------------------------- */
+
+static void file_has(const char *path, const char *want)
+{
+	char text[64] = "";
+	FILE *f = fopen(path, "r");
+
+	CHECK(f);
+	text[fread(text, 1, sizeof(text) - 1, f)] = 0;
+	fclose(f);
+	CHECK_STR(text, want);
+}
+
+/* A limit stands for a full disk: what was there stays, and nothing else is left behind. */
+static void replaces_files_as_a_whole(void)
+{
+	char folder[] = "/tmp/barway-replace-XXXXXX", path[64], all[64];
+	struct rlimit was, little;
+	static char text[5000];
+	struct stat st;
+	glob_t found;
+	int ret;
+
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/file", folder);
+	snprintf(all, sizeof(all), "%s/*", folder);
+	CHECK_EQ(replace_file(path, "old", 3), 0);
+	CHECK(!chmod(path, 0640));
+	CHECK(!getrlimit(RLIMIT_FSIZE, &was));
+	little = (struct rlimit){ .rlim_cur = 4096, .rlim_max = was.rlim_max };
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK(!setrlimit(RLIMIT_FSIZE, &little));
+	ret = replace_file(path, text, sizeof(text));
+	CHECK(!setrlimit(RLIMIT_FSIZE, &was));
+	CHECK_EQ(ret, -EFBIG);
+	file_has(path, "old");
+	CHECK_EQ(replace_file(path, "new", 3), 0);
+	file_has(path, "new");
+	CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0640);
+	CHECK(!glob(all, 0, NULL, &found) && found.gl_pathc == 1);
+	globfree(&found);
+	unlink(path);
+	rmdir(folder);
+	CHECK_EQ(replace_file(path, "new", 3), -ENOENT);
+}
+
+/* ---- progress ---------------------------------------------------------------------------- */
+
+/* A step that begins at once and takes long is told while it lasts. */
+static void tells_of_a_long_step(void)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY), terminal, saved = dup(2);
+	char text[1024] = "";
+	ssize_t n;
+
+	if (master < 0)
+		SKIP("no terminal can be made here: %s", strerror(errno));
+	CHECK(saved >= 0 && !grantpt(master) && !unlockpt(master));
+	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+	CHECK(terminal >= 0);
+	fflush(stderr);
+	CHECK(dup2(terminal, 2) == 2);
+	progress_begin();
+	progress("step %d", 1);
+	usleep(2800000);
+	progress_clear();
+	usleep(700000); /* nothing more */
+	dup2(saved, 2);
+	close(saved);
+	n = read(master, text, sizeof(text) - 1);
+	close(terminal);
+	close(master);
+	CHECK(n > 0);
+	CHECK_HAS(text, "step 1 ... 2 s\r\033[K");
+	CHECK_STR(strrchr(text, '\r'), "\r\033[K");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -444,12 +619,18 @@ int main(int argc, char **argv)
 		TEST(bounds_its_depth),
 		TEST(survives_mutants),
 		TEST(rows_have_names),
+		TEST(names_have_exact_sizes),
 		TEST(compares),
+		TEST(compares_nothing),
+		TEST(says_what_only_one_has),
+		TEST(warns_of_options),
 		TEST(draws_the_soft_gpu_as_such),
 		TEST(quotes_what_is_in_files),
 		TEST(refuses_to_draw),
 		TEST(places_parse),
 		TEST(places_by_default),
+		TEST(replaces_files_as_a_whole),
+		TEST(tells_of_a_long_step),
 		{ 0 },
 	};
 

@@ -80,6 +80,7 @@ refused() # MESSAGE ARGUMENT...: code 2, one line, nothing on stdout
 	said_no 2 "$want"
 }
 
+mkdir "$tmp/dir.svg"
 # message | arguments, separated by spaces
 while IFS='|' read -r message arguments; do
 	# shellcheck disable=SC2086
@@ -118,12 +119,17 @@ barway copylat: '$tmp/x.pdf' ends in neither .svg nor .png|copylat --plot $tmp/x
 barway copylat: '/none/x.svg' cannot be written: |copylat --plot /none/x.svg
 barway copylat: --save: '/none/x.json' cannot be written: No such file|copylat --save /none/x.json
 barway copybw: --save: '$tmp' cannot be written: Is a directory|copybw --save $tmp
+barway copybw: --plot: '$tmp/dir.svg' cannot be written: Is a directory|copybw --plot $tmp/dir.svg
 barway paths: --save: '/none/x.json' cannot be written: No such file|paths --save /none/x.json
 barway copylat: size and offset: 99999999999 bytes are more than the |copylat --copy-size 99999999999
 barway copylat: size and offset: 100000000000 bytes are more than the |copylat --copy-size 1 -o 99999999999
 barway copylat: size and offset: 18446744073709551615 bytes are more|copylat -o 18446744073709551615
 barway copybw: size and offset: 1099511627776 bytes are more than the |copybw -c 1024G
-barway copylat: size and offset: 1099511627776 bytes are more than the |copylat -t 2 -s 1024G
+barway copylat: size and offset of 2 callers: 2199023255552 bytes are more than the |copylat -t 2 -s 1024G
+barway copybw: size and offset of 5 callers: 335544320 bytes are more than the 268435456 of|copybw -t 5 -s 64M
+barway copybw: -w, -r, --warmup: callers measure over one interval|copybw -p 2 -w 5
+barway copylat: -w, -r, --warmup: callers measure over one interval|copylat -t 2 -r 5
+barway copylat: -w, -r, --warmup: callers measure over one interval|copylat -t 2 --warmup 0
 barway apiperf: -s: 1099511627776 bytes are more than the |apiperf -s 1024G
 barway copylat: --compare: '$tmp/none.json': No such file|copylat --compare $tmp/none.json
 barway copylat: --compare prints a table: not together with --json|copylat --json --compare x
@@ -133,7 +139,7 @@ barway copylat: unexpected argument 'extra'; see 'barway copylat --help'|copylat
 barway copybw: -c: '0' is too small|copybw -c 0
 barway copybw: -d: |copybw -d 99
 barway copybw: -t: 'x' is not a number from 1 to 64|copybw -t x
-barway apiperf: -s: '0' is too small|apiperf -s 0
+barway apiperf: -s: '7' is too small: give at least 8|apiperf -s 7
 barway apiperf: -n: '0' is not a number from 1 to 1000000|apiperf -n 0
 barway apiperf: -a: the soft GPU has no cuMemAlloc|apiperf -a cuMemAlloc
 barway apiperf: -d: |apiperf -d 99
@@ -176,7 +182,7 @@ node_by_number()
 
 # ---- sizes that can never be: code 2, one line --------------------------------------------
 
-larger_than_memory() { refused "barway $1: size and offset: " "$@" -o 64G -s 1K; }
+larger_than_memory() { refused "barway $1: size and offset" "$@" -o 64G -s 1K; }
 check 'more memory than there is' larger_than_memory copylat
 ! forks || check 'more memory than there is, two callers' larger_than_memory copybw -t 2
 
@@ -187,6 +193,15 @@ larger_than_aperture() # ARGUMENT...
 }
 check 'more than the aperture holds' larger_than_aperture copylat -s 16M -r 1 -w 1
 ! forks || check 'more than the aperture holds, in a caller' larger_than_aperture copylat -p 2 -s 16M
+largest_that_fits()
+{
+	with BARWAY_SOFT_BAR1=1M copybw -t 2 --methods reference --direction to
+	[ "$code" = 0 ] && quiet err && [ "$(rows)" = 3 ] && grep -qE '^ +524288 ' "$tmp/out" ||
+		return 1
+	with BARWAY_SOFT_BAR1=1M copylat --methods reference --direction to -w 2 -o 600K
+	[ "$code" = 0 ] && quiet err && [ "$(rows)" = 19 ]
+}
+! forks || check 'by default sizes that fit' largest_that_fits
 check 'more than the aperture holds, apiperf' larger_than_aperture apiperf -s 16M
 
 # ---- copylat ------------------------------------------------------------------------------
@@ -257,13 +272,13 @@ check 'helper threads' helpers
 
 resident()
 {
-	run "$@" --methods barway_resident,reference -r 2 -w 2 --resident
+	run "$@" --methods barway_resident,reference --resident
 	[ "$code" = 0 ] && quiet err && has out resident && ! has out 'not measured' &&
 		run copybw -s 4K -r 2 -w 2 && [ "$code" = 0 ] &&
 		has out 'barway_resident: give --resident'
 }
-check 'the resident copier, copylat' resident copylat -s 64
-check 'the resident copier, copybw' resident copybw -s 4K
+check 'the resident copier, copylat' resident copylat -s 64 -r 2 -w 2
+check 'the resident copier, copybw' resident copybw -s 4K -r 2 -w 2
 ! forks || check 'the resident copier, callers' resident copylat --copy-size 64 -p 2
 
 no_terminal()
@@ -276,7 +291,7 @@ check 'no progress where nobody watches' no_terminal
 on_a_terminal()
 {
 	command -v script >/dev/null 2>&1 || return 0
-	command="$MESON_EXE_WRAPPER $tool copylat --copy-size 32M -w 1500 -r 2 --json \
+	command="$MESON_EXE_WRAPPER $tool copylat --copy-size 32M -w 1500 --direction to --json \
 		--methods reference,barway"
 	script -qec "$command" /dev/null </dev/null >"$tmp/out" 2>"$tmp/err"
 	code=$?
@@ -298,11 +313,47 @@ callers() # VERB ARGUMENT...
 {
 	run "$@" --methods barway,reference
 	[ "$code" = 0 ] && quiet err && plain && soft_first && has out 'one caller, and 4 at once' &&
-		has out 'all together' && [ "$(rows)" = 4 ]
+		has out 'all together' && [ "$(rows)" = 4 ] || return 1
+	if [ "$(nproc)" -lt 4 ]; then has out 'warning: 4 callers take turns on '
+	else ! has out 'warning: '; fi
+}
+
+# What all move together takes no more CPUs than there are, and nobody's times are nothing.
+callers_possible()
+{
+	run copybw -c 1M --direction to --methods barway -t 32 --json
+	[ "$code" = 0 ] && quiet err && python3 - "$tmp/out" <<-END
+	import json, sys
+	result = json.load(open(sys.argv[1]))
+	row = result["results"][0]
+	x = row["together"]["barway"]
+	busy = x["all_gbs"] * 1e9 / 2**30 * x["all_cpu_seconds_per_gib"]
+	most = row["size_bytes"] / row["all"]["barway"]["min_us"] / 1e3 * result["cpus"]
+	print(busy, "CPUs of", result["cpus"], "at most", most, "GB/s", x)
+	assert busy < 1.1 * result["cpus"] and x["all_gbs"] < 1.1 * most
+	assert x["fastest_us"] > 0 and 0 < x["least_gbs"] <= x["most_gbs"]
+	END
+}
+
+# They take no CPU time, which would be that of the one in its process.
+idle_callers_sleep()
+{
+	run copylat --copy-size 1M --direction to --methods reference -t 48 --json
+	[ "$code" = 0 ] && quiet err && python3 - "$tmp/out" <<-END
+	import json, sys
+	row = json.load(open(sys.argv[1]))["results"][0]
+	cpu = row["together"]["reference"]["one_cpu_seconds_per_gib"] / 1024 * 1e6
+	print("microseconds of CPU time", cpu, row["one"]["reference"])
+	assert cpu < 1.6 * row["one"]["reference"]["min_us"]
+	END
 }
 if forks; then
 	check 'four threads' callers copylat -t 4 --copy-size 4K
 	check 'two processes of two threads' callers copybw -p 2 -t 2 -c 64K
+	if [ -z "$MESON_EXE_WRAPPER" ] && command -v python3 >/dev/null 2>&1; then
+		check 'callers move what the CPUs can' callers_possible
+		check 'idle callers sleep' idle_callers_sleep
+	fi
 else
 	skip 'callers' 'the thread sanitizer loses sight of locks in a forked child'
 fi
@@ -454,6 +505,24 @@ saved()
 }
 check 'a result is saved' saved
 
+# A file where there was one, a link, a pipe, a device: what was there stays what it is.
+saved_over()
+{
+	rm -f "$tmp/link" "$tmp/dangling" "$tmp/pipe"
+	echo old >"$tmp/file" && chmod 640 "$tmp/file" && ln -s file "$tmp/link" &&
+		ln -s new "$tmp/dangling" && mkfifo "$tmp/pipe" || return 1
+	run copylat -s 1 -r 2 -w 2 --save "$tmp/link"
+	[ "$code" = 0 ] && [ -h "$tmp/link" ] && grep -q '"schema"' "$tmp/file" &&
+		[ "$(stat -c %a "$tmp/file")" = 640 ] || return 1
+	run copylat -s 1 -r 2 -w 2 --save "$tmp/dangling"
+	[ "$code" = 0 ] && [ -h "$tmp/dangling" ] && grep -q '"schema"' "$tmp/new" || return 1
+	cat "$tmp/pipe" >"$tmp/piped" &
+	run copylat -s 1 -r 2 -w 2 --save "$tmp/pipe"
+	wait $!
+	[ "$code" = 0 ] && [ -p "$tmp/pipe" ] && grep -q '"schema"' "$tmp/piped"
+}
+check 'saved over what is there' saved_over
+
 compared()
 {
 	run copylat -s 64 -r 20 -w 20 --compare "$tmp/lat.json"
@@ -475,6 +544,17 @@ moved()
 }
 check 'compared with another' moved
 
+compared_in_vain()
+{
+	run copylat --copy-size 100 -r 2 -w 2 --offset 7 --compare "$tmp/lat.json"
+	[ "$code" = 2 ] && lines err 2 && has err '; offset_bytes was 0, is 7' &&
+		has err 'the two have no row in common' &&
+		has out 'not in the older result: 2 of 2 rows: to, 100 B; from, 100 B' || return 1
+	echo '{"schema": "barway-copylat-1", "results": []}' >"$tmp/none.json"
+	refused 'has no list "results" with a row' copylat --compare "$tmp/none.json"
+}
+check 'compared with nothing that is the same' compared_in_vain
+
 of_another_kind()
 {
 	refused 'not barway-copybw-1: give a result' copybw -s 4K --compare "$tmp/lat.json" || return 1
@@ -489,17 +569,18 @@ check 'not compared with what is something else' of_another_kind
 
 # ---- pictures -----------------------------------------------------------------------------
 
-without_gnuplot()
+without_gnuplot() # ARGUMENT...: said before anything is measured
 {
 	mkdir -p "$tmp/empty"
-	# shellcheck disable=SC2086
-	PATH=$tmp/empty $MESON_EXE_WRAPPER "$tool" copylat -s 1 -r 2 -w 2 --plot "$tmp/no.svg" \
-		>"$tmp/out" 2>"$tmp/err" </dev/null
+	echo old >"$tmp/no.svg"
+	PATH=$tmp/empty "$tool" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
 	code=$?
-	[ "$code" = 1 ] && lines err 1 && has err 'apt-get install gnuplot-nox' &&
-		has out 'GPU to host' && [ ! -e "$tmp/no.svg" ]
+	said_no 1 'apt-get install gnuplot-nox'
 }
-[ -n "$MESON_EXE_WRAPPER" ] || check 'no gnuplot: measured all the same' without_gnuplot
+if [ -z "$MESON_EXE_WRAPPER" ]; then
+	check 'no gnuplot' without_gnuplot copylat -s 1 -r 2 -w 2 --plot "$tmp/no.svg"
+	check 'no gnuplot, plot' without_gnuplot plot -o "$tmp/no.svg" "$tmp/lat.json"
+fi
 
 drawn()
 {

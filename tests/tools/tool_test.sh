@@ -84,14 +84,16 @@ bad_parameter()
 }
 check 'a parameter that is no value' bad_parameter
 
-full_disk()
+full_disk() # ARGUMENT...
 {
 	[ -c /dev/full ] || return 0
 	# shellcheck disable=SC2086
-	$MESON_EXE_WRAPPER "$tool" info --json >/dev/full 2>"$tmp/err"
-	[ $? = 1 ] && has err 'barway: cannot write the output'
+	BARWAY_DEVICES=soft $MESON_EXE_WRAPPER "$tool" "$@" >/dev/full 2>"$tmp/err"
+	[ $? = 1 ] && lines err 1 &&
+		has err 'barway: cannot write the output: No space left on device'
 }
-check 'output that cannot be written' full_disk
+check 'output that cannot be written' full_disk info --json
+check 'output that cannot be written, early' full_disk copylat -s 1 -w 2 -r 2
 
 # ---- info ---------------------------------------------------------------------------------
 
