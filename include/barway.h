@@ -803,9 +803,11 @@ BARWAY_API int barway_channel_close(struct barway_channel *channel);
  *
  * The GPU's side still gets what was sent before; then its calls end with -EPIPE, and so do all of
  * this side that follow, and those that wait now. Kernels that use the channel end. Where messages
- * wait and nobody is there to take them, launches the kernel once; barway_channel_poll() does so
- * again only where the last one took some. Errors: -ESTALE. Does not block, but for a short lock
- * and for launch.
+ * wait and nobody is there to take them, launches the kernel once; calls that follow do so again
+ * only where the last one took some. Errors: -ESTALE. Blocks for launch, and where messages were
+ * not taken yet for up to 10 ms; a kernel that is slower than that and then leaves without taking
+ * them is launched again by barway_channel_poll(), which tells when all are taken
+ * (barway_channel_query(): sent_taken is sent).
  */
 BARWAY_API int barway_channel_shutdown(struct barway_channel *channel);
 

@@ -253,6 +253,8 @@ int barway_channel_query(struct barway_channel *handle, struct barway_channel_in
 	i.left = bw_channel_word(ch, BARWAY_HOST_LEFT);
 	i.sent_taken = bw_channel_word(ch, BARWAY_HOST_RX_CREDIT);
 	i.sent = ch->to_gpu.position;
+	if (i.sent < i.sent_taken) /* the GPU may take a message before it is counted */
+		i.sent = i.sent_taken;
 	i.received = ch->to_cpu.position;
 	i.messages_sent = ch->to_gpu.messages;
 	i.messages_received = ch->to_cpu.messages;

@@ -124,6 +124,14 @@ void bw_channel_tell(const struct bw_channel *ch, unsigned offset, uint64_t valu
 /* Can a kernel that is launched now take messages? @credit: what was taken. */
 bool bw_channel_worth_launching(const struct bw_channel *ch, uint64_t credit);
 
+/* Was more sent than @credit, which was taken? */
+static inline bool bw_channel_untaken(const struct bw_channel *ch, uint64_t credit)
+{
+	/* the GPU may be ahead: it takes a message before that is counted */
+	return (int64_t)(atomic_load_explicit(&ch->to_gpu.position, memory_order_acquire) -
+			 credit) > 0;
+}
+
 /* Are messages waiting for a kernel, and none is there? What it said of them comes before LEFT. */
 static inline bool bw_channel_deserted(const struct bw_channel *ch)
 {
@@ -135,12 +143,16 @@ static inline bool bw_channel_deserted(const struct bw_channel *ch)
 	if ((int64_t)(left - atomic_load_explicit(&ch->launches, memory_order_acquire)) < 0)
 		return false;
 	credit = bw_channel_word(ch, BARWAY_HOST_RX_CREDIT);
-	return credit != atomic_load_explicit(&ch->to_gpu.position, memory_order_acquire) &&
-	       bw_channel_worth_launching(ch, credit);
+	return bw_channel_untaken(ch, credit) && bw_channel_worth_launching(ch, credit);
 }
 
 /* Launches the kernel where that is so, unless another thread does. Returns what launch() did. */
 int bw_channel_launch(struct bw_channel *ch);
+
+/* The same for calls that fail anyway, as after a shutdown: with their sentence. */
+void bw_channel_still_to_take(struct bw_channel *ch);
+
+uint64_t bw_channel_now_ns(void); /* CLOCK_MONOTONIC */
 
 struct bw_channel_wait {
 	uint64_t timeout_ns;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The memory of a channel: made, zeroed, mapped, told to be closed, given back. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 #include "channel/channel.h"
 #include "core/fault.h"
 #include "mmio/fence.h"
+
+#define LEAVING_NS 10000000u /* a kernel needs microseconds for it, where it gets to run */
 
 void bw_channel_tell(const struct bw_channel *ch, unsigned offset, uint64_t value)
 {
@@ -143,14 +146,23 @@ int bw_channel_open(struct bw_device *dev, const struct bw_map_policy *policy,
 	return 0;
 }
 
+/*
+ * For what was sent before. A kernel that is about to leave may have had its last look before that:
+ * it takes the messages, or says that it has left, within moments.
+ */
 void bw_channel_shutdown(struct bw_channel *ch)
 {
-	struct bw_sentence kept;
+	uint64_t until = bw_channel_now_ns() + LEAVING_NS;
 
 	bw_channel_end_kernels(ch);
-	bw_err_keep(&kept);
-	if (bw_channel_deserted(ch) && bw_channel_launch(ch)) /* for what was sent before */
-		bw_err_put_back(&kept);
+	do {
+		bw_channel_still_to_take(ch);
+		if (!ch->launch || atomic_load(&ch->stopped) & (BW_CHANNEL_FAILED |
+								BW_CHANNEL_GARBLED) ||
+		    !bw_channel_untaken(ch, bw_channel_word(ch, BARWAY_HOST_RX_CREDIT)))
+			return;
+		sched_yield();
+	} while (bw_channel_now_ns() < until);
 }
 
 void bw_channel_end_kernels(struct bw_channel *ch)

@@ -63,13 +63,27 @@ static int try_send(struct bw_channel *ch, const void *data, size_t bytes, unsig
 	return ret;
 }
 
-/* What the GPU says that it took can be no more than was sent: then its memory was overwritten. */
+static bool is_too_much(struct bw_channel *ch, uint64_t credit)
+{
+	return (int64_t)(credit - atomic_load(&ch->to_gpu.position)) > 0;
+}
+
+/*
+ * What the GPU says that it took can be no more than was sent: then its memory was overwritten. It
+ * may take a message before who sends it has counted it, which is over when the lock is had.
+ */
 static int check_credit(struct bw_channel *ch)
 {
 	uint64_t credit = bw_channel_word(ch, BARWAY_HOST_RX_CREDIT);
 	struct bw_reason why;
+	bool wrong;
 
-	if ((int64_t)(atomic_load(&ch->to_gpu.position) - credit) >= 0)
+	if (!is_too_much(ch, credit))
+		return 0;
+	pthread_mutex_lock(&ch->to_gpu.lock);
+	wrong = is_too_much(ch, credit);
+	pthread_mutex_unlock(&ch->to_gpu.lock);
+	if (!wrong)
 		return 0;
 	bw_reason_set(&why, "the GPU says that it took %llu lines, more than were sent to it: a "
 		      "kernel wrote over the channel's memory, or was given another channel's "
@@ -127,5 +141,7 @@ int bw_channel_send(struct bw_channel *ch, const void *data, size_t bytes, unsig
 	}
 	if (!ret && bw_channel_deserted(ch))
 		ret = bw_channel_launch(ch);
+	else if (ret == -EPIPE)
+		bw_channel_still_to_take(ch);
 	return ret;
 }

@@ -18,7 +18,7 @@
 #define ERRNO_MAX 4095       /* of the system's; launch() may return anything */
 #define SLACK_NS (150 * US)  /* how late a sleep may end: none so close before a deadline */
 
-static uint64_t now_ns(void)
+uint64_t bw_channel_now_ns(void)
 {
 	struct timespec t;
 
@@ -121,6 +121,17 @@ int bw_channel_launch(struct bw_channel *ch)
 		      strerror(-ret));
 }
 
+void bw_channel_still_to_take(struct bw_channel *ch)
+{
+	struct bw_sentence kept;
+
+	if (!bw_channel_deserted(ch))
+		return;
+	bw_err_keep(&kept);
+	bw_channel_launch(ch);
+	bw_err_put_back(&kept);
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 static void give_way(struct bw_channel_wait *w, uint64_t left_ns)
@@ -141,7 +152,7 @@ static void give_way(struct bw_channel_wait *w, uint64_t left_ns)
 
 int bw_channel_pause_slowly(struct bw_channel *ch, struct bw_channel_wait *w)
 {
-	uint64_t now = now_ns(), waited;
+	uint64_t now = bw_channel_now_ns(), waited;
 	int ret = 0;
 
 	if (!w->began_ns)
@@ -173,7 +184,7 @@ int bw_channel_idle(struct bw_channel *ch)
 			   BW_CHANNEL_POLLS != BW_CHANNEL_POLLS - 1)
 		return ret;
 	bw_channel_say_taken(ch);
-	return ask(ch, now_ns());
+	return ask(ch, bw_channel_now_ns());
 }
 
 int bw_channel_poll(struct bw_channel *ch)

@@ -4,6 +4,9 @@
  * where its memory was somebody's before.
  */
 #include "channel_test.h"
+
+#include "api/api.h"
+#include "channel/channel.h"
 #include "core/fault.h"
 #include "device/soft.h"
 
@@ -106,6 +109,71 @@ static void memory_that_was_used(void)
 	end();
 }
 
+/* ---- a kernel that is ahead ------------------------------------------------------------------- */
+
+static struct bw_channel *channel;
+static _Atomic bool enough;
+
+/* Until it is told to stop, or something is wrong. */
+static void *keep_trying(void *arg)
+{
+	int *result = arg;
+
+	do
+		*result = bw_channel_send(channel, "x", 1, 0, 0);
+	while (!enough && (*result == 0 || *result == BW_CHANNEL_NOTHING));
+	return NULL;
+}
+
+/* With the lock of who sends. */
+static void say_taken(uint64_t lines)
+{
+	__atomic_store_n((uint64_t *)(void *)(channel->host + BARWAY_HOST_RX_CREDIT), lines,
+			 __ATOMIC_RELEASE);
+}
+
+/*
+ * It takes a message before the thread that sends it has counted it; another thread, which finds no
+ * room, sees that it took more than were sent. That is no fault; it is one where nobody sends.
+ */
+static void taken_before_it_is_counted(void)
+{
+	struct bw_channel_params params = { .to_gpu_lines = 64, .to_cpu_lines = 64 };
+	struct bw_map_policy policy = { 0 };
+	int result = 1;
+	pthread_t thread;
+
+	begin();
+	OK(bw_channel_open(bw_device_object_get(gpu[0])->dev, &policy, &params, &channel));
+	for (unsigned i = 0; i < 64; i++)
+		OK(bw_channel_send(channel, "x", 1, 0, 0));
+	enough = false;
+	CHECK(!pthread_create(&thread, NULL, keep_trying, &result));
+	for (unsigned i = 0; i < 200000; i++) {
+		uint64_t sent;
+
+		pthread_mutex_lock(&channel->to_gpu.lock);
+		sent = channel->to_gpu.position;
+		say_taken(sent + 1);
+		for (volatile int k = 0; k < 200; k++)
+			;
+		channel->to_gpu.position = sent + 1;
+		channel->to_gpu.credit = sent + 1 - 64; /* full again */
+		say_taken(sent + 1 - 64);
+		pthread_mutex_unlock(&channel->to_gpu.lock);
+		for (volatile int k = 0; k < 300; k++)
+			; /* the other one's turn */
+	}
+	enough = true;
+	CHECK(!pthread_join(thread, NULL));
+	CHECK_EQ(channel->stopped, 0);
+	say_taken(channel->to_gpu.position + 1000);
+	CHECK_EQ(bw_channel_send(channel, "x", 1, 0, 0), -EIO);
+	CHECK_HAS(bw_err_text(), "more than were sent");
+	bw_channel_close(channel);
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -115,6 +183,7 @@ int main(int argc, char **argv)
 		TEST(apertures),
 		TEST(first_channel_of_a_device),
 		TEST(memory_that_was_used),
+		TEST(taken_before_it_is_counted),
 		{ 0 },
 	};
 

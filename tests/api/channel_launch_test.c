@@ -37,6 +37,29 @@ static void no_message_is_left_alone(void)
 	end();
 }
 
+/* The last message comes when the kernel is about to leave, and the channel is shut down at once. */
+static void last_message_before_shutdown(void)
+{
+	uint64_t state = 1;
+	struct message m;
+
+	begin();
+	for (unsigned i = 0; i < many(3000); i++) {
+		rig_begin(&rig, 64, echo);
+		rig.job.wait_ns = 3000;
+		round_trip(&rig, 0);
+		pause_ns(test_random(&state) % 5000);
+		message_make(&m, 0, 1, 0);
+		OK(barway_channel_send(rig.ch, m.word, m.bytes, m.tag, PATIENCE));
+		OK(barway_channel_shutdown(rig.ch));
+		OK(barway_soft_stream_sync(rig.stream));
+		if (channel_info(&rig).sent_taken != channel_info(&rig).sent)
+			FAIL("round %u: the last message was not taken", i);
+		rig_end(&rig);
+	}
+	end();
+}
+
 /* A channel on which nobody waits for an answer: polling is enough. */
 static void polling_launches(void)
 {
@@ -293,6 +316,7 @@ static void launches_one_at_a_time(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
+		TEST(last_message_before_shutdown),
 		TEST(no_message_is_left_alone),
 		TEST(polling_launches),
 		TEST(sending_launches_when_full),
