@@ -194,6 +194,22 @@ BARWAY_GPU_FN void take(BLOCK_PARAM const struct bw_resident_param *p, uint64_t 
 	barway_gpu_leave(&ch);
 }
 
+/*
+ * Memory that was there is not, which only the soft GPU can tell beforehand: whoever waits hears of
+ * it by the channel.
+ */
+BARWAY_GPU_FN void give_up(BLOCK_PARAM const struct bw_resident_param *p)
+{
+#ifdef BARWAY_GPU_SOFT
+	struct barway_gpu_channel ch;
+
+	if (!GPU_POINT(&ch, &p->channel))
+		barway_gpu_close(&ch);
+#endif
+	(void)p;
+	GPU_TRAP();
+}
+
 GPU_KERNEL(bw_resident_kernel, bw_resident_param, BW_RESIDENT_THREADS)
 {
 	GPU_SHARED(struct bw_resident_request, request, 1);
@@ -231,7 +247,7 @@ GPU_KERNEL(bw_resident_kernel, bw_resident_param, BW_RESIDENT_THREADS)
 		from = GPU_AT(request->from, bytes);
 		done = GPU_AT(p->done, BW_RESIDENT_SENT + 8);
 		if (!to || !from || !done) {
-			GPU_TRAP();
+			give_up(BLOCK_ARG p);
 			return;
 		}
 #ifdef BARWAY_GPU_SOFT

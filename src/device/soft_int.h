@@ -72,9 +72,9 @@ struct soft_card {
 	uint32_t *row; /* this process's */
 	unsigned char *view; /* all of the memory, as the device sees it */
 	struct soft_stream *ce;
-	unsigned streams;     /* the caller's; under soft_lock */
+	unsigned streams, library_streams; /* the caller's, the library's; under soft_lock */
 	_Atomic unsigned kernels; /* that run */
-	_Atomic bool trapped; /* a kernel failed: nothing works until the last of @streams ends */
+	_Atomic bool trapped; /* a kernel failed: nothing works until the last stream of either ends */
 };
 
 /* ---- streams ------------------------------------------------------------------------------- */

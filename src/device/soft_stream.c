@@ -134,7 +134,7 @@ int soft_stream_open(struct bw_device *dev, bool library, struct bw_soft_stream 
 	ret = c->trapped ? soft_trap_err(c, "create a stream") : stream_new(c, &s);
 	if (!ret) {
 		s->library = library;
-		c->streams += !library;
+		*(library ? &c->library_streams : &c->streams) += 1;
 		*out = bw_object_publish(s);
 	}
 	soft_leave();
@@ -183,8 +183,9 @@ int bw_soft_stream_destroy(struct bw_soft_stream *stream)
 	soft_team_end(s);
 	ret = failed(s, "destroy a stream", s->error);
 	soft_take_lock();
-	s->card->streams -= !s->library;
-	if (!s->card->streams)
+	/* the library's are also ended while others of its still wait for what the device does */
+	if (!--*(s->library ? &s->card->library_streams : &s->card->streams) &&
+	    (!s->library || !s->card->streams))
 		s->card->trapped = false;
 	soft_leave();
 	stream_release(s);

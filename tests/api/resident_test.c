@@ -382,6 +382,38 @@ static void trap(struct barway_soft_block *block, void *arg)
 	barway_soft_trap(block);
 }
 
+/* Memory that a request of the copier is about to read goes: it ends, and so does a stop. */
+static void memory_goes(void)
+{
+	unsigned char *own = aligned_alloc(4096, BYTES);
+	struct barway_piece piece = { .bytes = BYTES };
+	struct barway_request *by_ce, *request;
+	int ret;
+
+	CHECK(own);
+	for (int round = 0; round < 3; round++) {
+		set_up(BYTES);
+		OK(barway_host_register(gpu[0], own, BYTES, NULL));
+		OK(barway_resident_start(gpu[0], NULL));
+		piece.host = image;
+		OK(barway_copy_start(m, BARWAY_TO_GPU, BARWAY_METHOD_CE, &piece, 1, 0, &by_ce));
+		piece.host = own;
+		OK(barway_copy_start(m, BARWAY_TO_GPU, BARWAY_METHOD_RESIDENT, &piece, 1, 0,
+				     &request));
+		OK(barway_host_unregister(ctx, own));
+		ret = barway_request_wait(by_ce, 20000000000u);
+		CHECK(ret == 0 || ret == -EIO);
+		OK(barway_request_free(by_ce));
+		ret = barway_request_wait(request, 20000000000u);
+		if (ret && ret != -EIO)
+			FAIL("%d: %s", ret, barway_errmsg());
+		OK(barway_request_free(request));
+		OK(barway_resident_stop(gpu[0]));
+		tear_down();
+	}
+	free(own);
+}
+
 /* Another kernel fails: nobody waits for ever, the error is the device's, and it ends. */
 static void device_fails(void)
 {
@@ -658,7 +690,7 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(every_shape), TEST(registered), TEST(checks), TEST(leaves), TEST(comes_back),
-		TEST(order), TEST(threads), TEST(started), TEST(freed), TEST(device_fails),
+		TEST(order), TEST(threads), TEST(started), TEST(freed), TEST(memory_goes), TEST(device_fails),
 		TEST(launch_fails), TEST(launch_is_late), TEST(start_fails), TEST(planned),
 		TEST(released), TEST(forked),
 		{ 0 },
