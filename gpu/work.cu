@@ -45,7 +45,7 @@ BARWAY_GPU_FN uint32_t gpu_work_next(struct barway_gpu_channel *ch, uint64_t *w,
 
 GPU_KERNEL(gpu_work, gpu_work, 256)
 {
-	GPU_SHARED(uint64_t, w, 8);
+	GPU_SHARED(uint64_t, w, 9); /* the command, its tag, whether its answer went */
 	struct barway_gpu_channel ch;
 	uint32_t tag;
 
@@ -94,13 +94,13 @@ GPU_KERNEL(gpu_work, gpu_work, 256)
 		if (!GPU_THREAD()) {
 			uint64_t answer[7] = { w[WORD(number)], (uint64_t)error };
 
-			if (barway_gpu_send_line(&ch, answer, sizeof(struct gpu_work_answer), tag,
-						 BARWAY_GPU_WAIT_MAX_NS, 0))
-				w[7] = STOP;
+			w[8] = (uint64_t)barway_gpu_send_line(&ch, answer,
+							      sizeof(struct gpu_work_answer), tag,
+							      BARWAY_GPU_WAIT_MAX_NS, 0);
 		}
 		GPU_SYNC_WARP();
 		GPU_SYNC_BLOCK();
-		if ((uint32_t)w[7] == STOP)
+		if (w[8])
 			break;
 	}
 	if (!GPU_THREAD())

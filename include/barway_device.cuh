@@ -32,8 +32,10 @@
  *              by all threads of a block together, with the same arguments; name_each() by all
  *              threads of a warp together, each with a message of its own; name_words() by a
  *              warp, in registers. Warps are whole ones: a block has 32 threads at least. A thread
- *              that is SOLE and sends by one form does not send by another. On the soft GPU, where
- *              a block has one thread, all are the same; as C it needs POSIX (gnu11).
+ *              that is SOLE and sends by one form does not send by another; receiving, too, keeps
+ *              to one form, and barway_gpu_leave() is by the first thread of those that received
+ *              (of a block: its first thread). On the soft GPU, where a block has one thread, all
+ *              are the same; as C it needs POSIX (gnu11).
  *
  * Memory ordering. A message needs none: every eight bytes of it are marked (barway_channel_abi.h).
  * Fences are there for OTHER memory that a message announces:
@@ -91,6 +93,7 @@
 #if defined(__CUDACC__) || defined(__CUDA__)
 
 #define BARWAY_GPU_FN static __inline__ __attribute__((device, always_inline, unused))
+#define BARWAY_GPU_SHARED static __attribute__((shared))
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
 #define BARWAY_PTX_LD "ld.volatile.global"
@@ -261,6 +264,10 @@ BARWAY_GPU_FN unsigned barway_gpu_thread(void)
 	return (z * ny + y) * nx + x;
 }
 
+#elif defined(BARWAY_GPU_LANES) /* for tests: the same functions, of lanes that are played */
+
+#include BARWAY_GPU_LANES
+
 #else /* the soft GPU, in C */
 
 #include <sched.h>
@@ -402,10 +409,21 @@ BARWAY_GPU_FN int barway_gpu_attach(struct barway_gpu_channel *c,
 	return error;
 }
 
-/* Has the CPU closed the channel? What it sent before may still be there to be received. */
+/* The word at @at, and the fence that older targets need for an acquiring load. */
+BARWAY_GPU_FN uint64_t barway_gpu_acquired(uint64_t at)
+{
+	uint64_t v = barway_gpu_ld_acquire(at);
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+	barway_gpu_fence();
+#endif
+	return v;
+}
+
+/* Has the CPU closed the channel? What it sent before is there at the next look. */
 BARWAY_GPU_FN int barway_gpu_closed(const struct barway_gpu_channel *c)
 {
-	return barway_gpu_ld(c->gpu + BARWAY_GPU_CLOSED) != 0 || BARWAY_GPU_DEAD(c);
+	return barway_gpu_acquired(c->gpu + BARWAY_GPU_CLOSED) != 0 || BARWAY_GPU_DEAD(c);
 }
 
 /* One thread says what was taken of the ring to the GPU. */
@@ -713,12 +731,8 @@ BARWAY_GPU_FN int barway_gpu_load_line(const struct barway_gpu_channel *c, uint6
 BARWAY_GPU_FN void barway_gpu_acquire(const struct barway_gpu_channel *c, uint64_t p,
 				      unsigned flags)
 {
-	if (flags & BARWAY_GPU_RELAXED)
-		return;
-	(void)barway_gpu_ld_acquire(barway_gpu_line_at(c, p));
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
-	barway_gpu_fence();
-#endif
+	if (!(flags & BARWAY_GPU_RELAXED))
+		(void)barway_gpu_acquired(barway_gpu_line_at(c, p));
 }
 
 /* The size in a message's first control word, or an error. */
@@ -966,7 +980,7 @@ BARWAY_GPU_FN int barway_gpu_send_warp(struct barway_gpu_channel *c, const void 
  * barway_gpu_send_each() - every thread of a warp sends a message of its own
  *
  * As barway_gpu_send() by each of the 32, with one claim for all: sizes may differ. All are sent or
- * none: the result is the same for all.
+ * none: the result is the same for all. _EMSGSIZE, too, where all together are more than the ring.
  */
 BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void *data,
 				       uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
@@ -999,6 +1013,13 @@ BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void 
 	barway_gpu_store_message(c, position + before - lines, (const uint64_t *)data, bytes,
 				 tag);
 	return 0;
+}
+
+/* What was taken, as the first thread knows it: it may have taken some by itself. */
+BARWAY_GPU_FN void barway_gpu_agree(struct barway_gpu_channel *c)
+{
+	c->rx_tail = barway_gpu_shfl64(c->rx_tail, 0);
+	c->rx_said = barway_gpu_shfl64(c->rx_said, 0);
 }
 
 /* By the first thread, so that all do the same. @looks: how many there were since the last call. */
@@ -1035,6 +1056,7 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 	int size, error, wrong;
 
 	barway_gpu_sync_warp();
+	barway_gpu_agree(c);
 	barway_gpu_wait_for(&wait, timeout_ns);
 	for (;;) {
 		good = barway_gpu_ballot(lane < loads &&
@@ -1067,6 +1089,7 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 		for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
 			words[i] = 0;
 	}
+	barway_gpu_sync_warp(); /* what one has seen the others load after it */
 	barway_gpu_acquire(c, c->rx_tail, flags);
 	barway_gpu_sync_warp(); /* all have loaded: the lines may be written again */
 	barway_gpu_taken(c, lines, !lane);
@@ -1120,9 +1143,10 @@ BARWAY_GPU_FN uint32_t barway_gpu_first_lines(const struct barway_gpu_channel *c
 	run = barway_gpu_count_bits((bits & (0 - bits)) - 1); /* the first that is not there */
 	more = ((control >> 44) & 0xfff) == BARWAY_LINE_MORE;
 	*lines = is_there && !more ? barway_gpu_lines_from(control, room) : 0;
-	/* not of this place, or going on with nothing: there it ends */
+	/* not of this place, of no size that can be, or going on with nothing: there it ends */
 	wrong = barway_gpu_ballot(lane < run &&
 				  ((uint32_t)control != (uint32_t)(c->rx_tail + lane) ||
+				   (!more && ((control >> 44) & 0xfff) > BARWAY_MESSAGE_MAX) ||
 				   (more && !lane)));
 	if (wrong)
 		run = barway_gpu_count_bits((wrong & (0 - wrong)) - 1);
@@ -1156,6 +1180,7 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 
 	barway_gpu_wait_for(&wait, timeout_ns);
 	barway_gpu_sync_warp();
+	barway_gpu_agree(c);
 	for (;;) {
 		mine = barway_gpu_load_line(c, c->rx_tail + lane, w);
 		there = barway_gpu_first_lines(c, mine, w[0], room, &lines, &error);
@@ -1171,11 +1196,15 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 	last += barway_gpu_shfl(lines, last); /* the first line that stays */
 	start = barway_gpu_nth_bit(there, lane + 1);
 	lines = barway_gpu_shfl(lines, start & 31);
+	barway_gpu_sync_warp(); /* what one has seen the others load after it */
 	mine = 0;
 	for (uint32_t line = 0; lane < count && line < lines; line++) {
-		barway_gpu_load_line(c, c->rx_tail + start + line, w);
+		mine |= !barway_gpu_load_line(c, c->rx_tail + start + line, w);
 		control = line ? control : w[0];
 		mine |= line && ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE;
+		mine |= ((control >> 44) & 0xfff) > room;
+		if (mine)
+			break;
 		barway_gpu_put_line((uint64_t *)data, (uint32_t)(control >> 44) & 0xfff, line, w);
 	}
 	if (barway_gpu_ballot(mine))
@@ -1195,7 +1224,7 @@ BARWAY_GPU_FN int barway_gpu_send_block(struct barway_gpu_channel *c, const void
 					uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
 					unsigned flags)
 {
-	static __attribute__((shared)) int result;
+	BARWAY_GPU_SHARED int result;
 	int error;
 
 	barway_gpu_sync_block(); /* all have written what they announce */
@@ -1213,7 +1242,7 @@ BARWAY_GPU_FN int barway_gpu_recv_block(struct barway_gpu_channel *c, void *data
 					uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
 					unsigned flags)
 {
-	static __attribute__((shared)) uint32_t result[3];
+	BARWAY_GPU_SHARED uint32_t result[3];
 	uint32_t size = 0, mark = 0;
 	int error;
 

@@ -74,7 +74,8 @@ struct soft_card {
 	struct soft_stream *ce;
 	unsigned streams, library_streams; /* the caller's, the library's; under soft_lock */
 	_Atomic unsigned kernels; /* that run */
-	_Atomic bool trapped; /* a kernel failed: nothing works until the last stream of either ends */
+	/* a kernel failed: nothing works until the last stream of either ends */
+	_Atomic bool trapped;
 };
 
 /* ---- streams ------------------------------------------------------------------------------- */

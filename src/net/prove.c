@@ -53,7 +53,7 @@ void bw_prove_forget(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* ---- two rails, scratch memory, and buffers ------------------------------------------------- */
+/* ---- two rails, scratch memory, and buffers -------------------------------------------------- */
 
 enum { HOST, GPU, ENDS };
 
@@ -167,7 +167,7 @@ static void tear_down(struct proof *p)
 	free(p->want);
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static int poll_end(struct proof *p, int end)
 {
@@ -261,7 +261,7 @@ static int card_writes(struct proof *p)
 	return ret ? ret : compare(p, "the copy engine does not see what the card wrote");
 }
 
-/* ---- verdicts ------------------------------------------------------------------------------- */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 
 static struct verdict *verdict_of(const char *network, const char *interface,
 				  const struct bw_device *dev, const char *rung)

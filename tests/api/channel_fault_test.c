@@ -109,7 +109,7 @@ static void memory_that_was_used(void)
 	end();
 }
 
-/* ---- a kernel that is ahead ------------------------------------------------------------------- */
+/* ---- a kernel that is ahead ------------------------------------------------------------------ */
 
 static struct bw_channel *channel;
 static _Atomic bool enough;

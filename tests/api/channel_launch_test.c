@@ -37,7 +37,7 @@ static void no_message_is_left_alone(void)
 	end();
 }
 
-/* The last message comes when the kernel is about to leave, and the channel is shut down at once. */
+/* The last message comes when the kernel is about to leave, and the channel is shut down then. */
 static void last_message_before_shutdown(void)
 {
 	uint64_t state = 1;

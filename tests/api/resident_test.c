@@ -690,7 +690,8 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(every_shape), TEST(registered), TEST(checks), TEST(leaves), TEST(comes_back),
-		TEST(order), TEST(threads), TEST(started), TEST(freed), TEST(memory_goes), TEST(device_fails),
+		TEST(order), TEST(threads), TEST(started), TEST(freed), TEST(memory_goes),
+		TEST(device_fails),
 		TEST(launch_fails), TEST(launch_is_late), TEST(start_fails), TEST(planned),
 		TEST(released), TEST(forked),
 		{ 0 },
