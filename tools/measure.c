@@ -88,11 +88,14 @@ int measure_check_file(const struct measure *m, const char *option, const char *
 	bool there = !stat(path, &st);
 	int err;
 
-	if (!*path)
+	if (!*path || (anew && !there && !lstat(path, &st))) /* or a link to nothing */
 		err = ENOENT;
 	else if (there && S_ISDIR(st.st_mode))
 		err = EISDIR;
-	else if (there && !anew && !S_ISREG(st.st_mode))
+	else if (there && anew && !S_ISREG(st.st_mode))
+		return usage_error(m->verb, "%s: '%s' cannot be written: Not a regular file: give "
+				   "another name", option, path);
+	else if (there && !S_ISREG(st.st_mode))
 		err = access(path, W_OK) ? errno : 0;
 	else
 		err = cannot_replace(path, there);

@@ -89,8 +89,8 @@ int measure_check(struct measure *m);
 
 /*
  * Can @path, which @option gave, be replaced, in its folder and under another name first? What is
- * no regular file is replaced, too, where @anew, else it only has to be writable. Says so before
- * measuring, which takes its time. Returns an exit code.
+ * no regular file only has to be writable; @anew: it is refused, and so is a link to nothing. Says
+ * so before measuring, which takes its time. Returns an exit code.
  */
 int measure_check_file(const struct measure *m, const char *option, const char *path, bool anew);
 

@@ -17,6 +17,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -345,11 +346,27 @@ static int make_folders(char *path)
 	return 0;
 }
 
+/* What is to be replaced: behind a link, which stays, the file; never what is none. */
+static int resolve(char path[PATH_MAX])
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (lstat(path, &st))
+		return 0; /* there is nothing yet, or making it will say why not */
+	if (!realpath(path, real) || stat(real, &st))
+		return bw_err(errno, "write plan %s: %s: give a file", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return bw_err(EINVAL, "write plan %s: not a regular file: give another name", path);
+	strcpy(path, real);
+	return 0;
+}
+
 /* Under a name of its own first, so that a reader and another writer see whole files only. */
 static int replace(const char *path, const struct machine *m, const struct bw_plan *plan,
 		   const char *remedy)
 {
-	char temporary[4096 + 16];
+	char temporary[PATH_MAX + 16];
 	bool written;
 	FILE *f;
 	int fd;
@@ -379,7 +396,7 @@ static int replace(const char *path, const struct machine *m, const struct bw_pl
 int bw_plan_write(const struct bw_device *dev, const struct bw_plan *plan, const char *given)
 {
 	struct machine m;
-	char path[4096];
+	char path[PATH_MAX];
 	int ret = 0;
 
 	machine_of(dev, &m);
@@ -392,6 +409,8 @@ int bw_plan_write(const struct bw_device *dev, const struct bw_plan *plan, const
 		if (!ret)
 			ret = make_folders(path);
 	}
+	if (!ret)
+		ret = resolve(path);
 	return ret ? ret : replace(path, &m, plan, given ? "give a file in a folder of yours" :
 				   "set BARWAY_PLAN_DIR to a folder of yours");
 }

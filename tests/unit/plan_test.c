@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* copy/plan: curves, the choice, the file */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -225,6 +226,27 @@ static void written(void)
 	clean();
 }
 
+/* A link stays, what it leads to is written; what is no file is left as it is. */
+static void not_replaced(const struct bw_device *dev, const struct bw_plan *plan)
+{
+	char path[256], link[256];
+	struct stat st;
+
+	path_in("behind", path, sizeof(path));
+	path_in("link", link, sizeof(link));
+	CHECK_EQ(symlink("behind", link), 0);
+	CHECK_EQ(bw_plan_write(dev, plan, link), -ENOENT);
+	CHECK_EQ(close(creat(path, 0600)), 0);
+	CHECK_EQ(bw_plan_write(dev, plan, link), 0);
+	CHECK(!lstat(link, &st) && S_ISLNK(st.st_mode));
+	CHECK(!stat(path, &st) && st.st_size);
+	path_in("pipe", path, sizeof(path));
+	CHECK_EQ(mkfifo(path, 0600), 0);
+	CHECK_EQ(bw_plan_write(dev, plan, path), -EINVAL);
+	CHECK_HAS(bw_err_text(), "not a regular file");
+	CHECK(!lstat(path, &st) && S_ISFIFO(st.st_mode));
+}
+
 static void places(void)
 {
 	struct bw_device *dev = bw_soft_device(0);
@@ -240,6 +262,7 @@ static void places(void)
 	path_in("given", path, sizeof(path));
 	CHECK_EQ(bw_plan_write(dev, &plan, path), 0);
 	CHECK_EQ(access(path, R_OK), 0);
+	not_replaced(dev, &plan);
 	/* a folder that cannot be */
 	path_in("given/x", path, sizeof(path));
 	CHECK_EQ(bw_param_set("plan_dir", path), 0);
