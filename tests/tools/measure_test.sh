@@ -575,12 +575,46 @@ without_gnuplot() # ARGUMENT...: said before anything is measured
 	echo old >"$tmp/no.svg"
 	PATH=$tmp/empty "$tool" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
 	code=$?
-	said_no 1 'apt-get install gnuplot-nox'
+	said_no 1 'apt-get install gnuplot-nox' && [ "$(cat "$tmp/no.svg")" = old ]
 }
 if [ -z "$MESON_EXE_WRAPPER" ]; then
 	check 'no gnuplot' without_gnuplot copylat -s 1 -r 2 -w 2 --plot "$tmp/no.svg"
 	check 'no gnuplot, plot' without_gnuplot plot -o "$tmp/no.svg" "$tmp/lat.json"
 fi
+
+# A gnuplot that does what $1 says, and a picture that there is, behind a link.
+spoiled_gnuplot() # SCRIPT MESSAGE
+{
+	mkdir -p "$tmp/bin" && printf '#!/bin/sh\n%s\n' "$1" >"$tmp/bin/gnuplot" &&
+		chmod +x "$tmp/bin/gnuplot" && echo old >"$tmp/old.svg" &&
+		ln -sf old.svg "$tmp/keep.svg" || return 1
+	with "PATH=$tmp/bin:$PATH" plot -o "$tmp/keep.svg" "$tmp/lat.json"
+	[ "$code" = 1 ] && quiet out && lines err 1 && has err "barway plot: no picture: $2" &&
+		[ -L "$tmp/keep.svg" ] && [ "$(cat "$tmp/old.svg")" = old ]
+}
+if [ -z "$MESON_EXE_WRAPPER" ]; then
+	check 'gnuplot fails' spoiled_gnuplot 'echo "line 3: oops" >&2; exit 3' 'gnuplot failed: line 3: oops'
+	check 'gnuplot fails and says nothing' spoiled_gnuplot 'exit 3' 'gnuplot failed, exit status 3'
+	check 'gnuplot is ended' spoiled_gnuplot 'kill -9 $$' 'gnuplot was ended by signal 9'
+	check 'gnuplot draws half' spoiled_gnuplot 'echo "<svg>"' 'what gnuplot drew is not whole'
+fi
+
+full_disk()
+{
+	run plot -o "$tmp/full.png" "$tmp/lat.json"
+	[ "$code" = 1 ] && quiet out && lines err 1 && has err 'full.png'"' cannot be written: No space" &&
+		[ -c "$tmp/full.png" ]
+}
+
+# The old picture is behind a link, which stays.
+drawn_anew()
+{
+	echo old >"$tmp/old.svg" && chmod 600 "$tmp/old.svg" && ln -sf old.svg "$tmp/keep.svg" || return 1
+	run plot -o "$tmp/keep.svg" "$tmp/lat.json"
+	[ "$code" = 0 ] && quiet err && [ -L "$tmp/keep.svg" ] &&
+		[ -n "$(find "$tmp/old.svg" -perm 600)" ] && tail -c 8 "$tmp/old.svg" | grep -q '</svg>' &&
+		[ -z "$(find "$tmp" -name 'old.svg.*')" ]
+}
 
 drawn()
 {
@@ -627,6 +661,12 @@ check 'what cannot be drawn' not_drawn
 if command -v gnuplot >/dev/null 2>&1; then
 	check 'copylat draws' drawn
 	check 'a saved result is drawn' drawn_later "$tmp/lat.json"
+	check 'a picture is drawn anew' drawn_anew
+	if mknod "$tmp/full.png" c 1 7 2>/dev/null; then
+		check 'no room for a picture' full_disk
+	else
+		skip 'no room for a picture' 'mknod is not allowed'
+	fi
 	check 'calls are drawn' drawn_later "$tmp/api.json"
 	check 'two results in one picture' drawn_together
 	! forks || check 'callers are drawn' callers_drawn
