@@ -234,7 +234,6 @@ static int try_network(struct paths *p, struct barway_device *dev,
 
 static int try_device(struct paths *p, struct barway_device *dev)
 {
-	static const char *const networks[] = { "tcp", "shm", "verbs", "efa", "cxi" };
 	struct barway_device_info info = { .size = sizeof(info) };
 	int code = TOOL_OK;
 
@@ -245,8 +244,8 @@ static int try_device(struct paths *p, struct barway_device *dev)
 		       info.pci);
 	if (p->net.network)
 		return try_network(p, dev, &info, p->net.network);
-	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]) && code == TOOL_OK; i++)
-		code = try_network(p, dev, &info, networks[i]);
+	for (size_t i = 0; net_network_names[i] && code == TOOL_OK; i++)
+		code = try_network(p, dev, &info, net_network_names[i]);
 	return code;
 }
 
@@ -305,6 +304,9 @@ static int parse(struct paths *p, int argc, char **argv)
 	if (p->net.name && p->net.local)
 		return usage_error(VERB, "--local starts the other end itself: not together with "
 				   "the name of another");
+	code = net_check_addresses(&p->m, &p->net);
+	if (code)
+		return code;
 	if (p->net.secret_file && !p->net.name)
 		return usage_error(VERB, "--secret-file is for the name of another end: leave it "
 				   "away");
