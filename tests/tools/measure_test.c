@@ -551,6 +551,13 @@ static void places_by_default(void)
 
 	CHECK_EQ(place_choose("test", &c, -1, &node), TOOL_OK);
 	CHECK_EQ(node, -1);
+	if (place_nodes() == 1) {
+		c.want = PLACE_NEAR;
+		CHECK_EQ(place_choose("test", &c, -1, &node), TOOL_OK);
+		CHECK_EQ(node, -1);
+		CHECK_EQ(place_choose("test", &c, 0, &node), TOOL_OK);
+		c.want = PLACE_DEFAULT;
+	}
 	CHECK_EQ(place_bind("test", -1), TOOL_OK);
 	CHECK(!place_warn("test", &c, -1));
 }
