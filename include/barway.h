@@ -632,6 +632,7 @@ struct barway_plan_info {
 	char source[96];      /* where the figures are from: "built in: ...", "barway tune, ..." */
 	char reason[512];     /* each method's estimate, or why it refuses */
 	char file[512];       /* which the figures were read from; "" for built-in ones */
+	char ignored[512];    /* why a file that is there was not taken; "": there is none such */
 };
 
 /**

@@ -204,7 +204,7 @@ static int parse_line(const char *line, const struct machine *m, struct bw_plan 
 	return parse_curve(line, plan) ? 1 : -1;
 }
 
-/* @text is changed. @m NULL: of any machine. 0, -ENOENT not of this machine, -EBADMSG. */
+/* @text is changed. @m NULL: of any machine. 0 or -EBADMSG. */
 static int parse(char *text, const struct machine *m, struct bw_plan *plan, const char *path)
 {
 	unsigned number = 0, has = 0;
@@ -216,14 +216,16 @@ static int parse(char *text, const struct machine *m, struct bw_plan *plan, cons
 		number++;
 		if (number == 1) {
 			if (strcmp(line, FORMAT))
-				return bw_err(ENOENT, "plan %s: not of this version", path);
+				return bw_err(EBADMSG, "plan %s: not a plan of this version: run "
+					      "'barway tune'", path);
 			continue;
 		}
 		if (!*line || *line == '#')
 			continue;
 		ret = parse_line(line, m, plan, &has);
 		if (!ret)
-			return bw_err(ENOENT, "plan %s: of another machine", path);
+			return bw_err(EBADMSG, "plan %s: of another machine or driver: run "
+				      "'barway tune'", path);
 		if (ret < 0)
 			return bw_err(EBADMSG, "plan %s: line %u is not understood: remove the "
 				      "file, or run 'barway tune'", path, number);

@@ -73,6 +73,7 @@ dry()
 	run --dry-run --threads 0
 	[ "$code" = 0 ] && quiet err && plain && grep -q '^Soft GPU: ' "$tmp/out" &&
 		has out "the soft GPU's alone" && has out 'written           nothing' &&
+		sed -n 2p "$tmp/out" | grep -q '; provider soft ' &&
 		has out 'host to GPU, microseconds' && has out 'GPU to host, microseconds' &&
 		has out ' cpu ' && has out ' ce ' && ! has out resident\ \  && [ "$(rows)" = 30 ] &&
 		[ ! -e "$tmp/plans" ]
@@ -150,6 +151,25 @@ if have_python; then
 else
 	skip 'the members' 'no python3'
 fi
+
+# A file that is there and cannot be taken: that is said, by the library and by the tool.
+ignored() # WORDS COMMAND...: which spoils it
+{
+	words=$1 plan=$(echo "$tmp"/plans/plan-*)
+	shift
+	cp "$plan" "$tmp/good"
+	"$@" "$plan" || return 1
+	run --show
+	cp "$tmp/good" "$plan"
+	[ "$code" = 0 ] && lines err 1 && has err "barway: warning: plan $plan: $words" &&
+		has out 'plan              built in' && has out 'file              none' &&
+		tr -s '\n ' ' ' <"$tmp/out" | grep -qF " ignored plan $plan: $words"
+}
+check 'a plan of another version is ignored aloud' ignored 'not a plan of this version: run' \
+	sed -i '1s/1/2/'
+check 'a plan of another driver is ignored aloud' ignored 'of another machine or driver: run' \
+	sed -i 's/^driver .*/driver x/'
+check 'an empty plan is ignored aloud' ignored 'not a plan of this version' cp /dev/null
 
 # It is given by a link, which stays.
 elsewhere()

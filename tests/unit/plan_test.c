@@ -201,7 +201,7 @@ static void written(void)
 	CHECK_EQ(bw_plan_read(&other, &back), -ENOENT);
 	snprintf(command, sizeof(command), "sed -i 's/^gpu .*/gpu x/' '%s'/plan-*", dir);
 	CHECK_EQ(system(command), 0);
-	CHECK_EQ(bw_plan_read(dev, &back), -ENOENT);
+	CHECK_EQ(bw_plan_read(dev, &back), -EBADMSG);
 	CHECK_HAS(bw_err_text(), "another machine");
 	/* nor where it does not say of which GPU, driver or CPU it is */
 	for (unsigned line = 2; line <= 4; line++) {
@@ -214,7 +214,8 @@ static void written(void)
 	CHECK_EQ(bw_plan_write(dev, &plan, NULL), 0);
 	snprintf(command, sizeof(command), "sed -i '1s/1/2/' '%s'/plan-*", dir);
 	CHECK_EQ(system(command), 0);
-	CHECK_EQ(bw_plan_read(dev, &back), -ENOENT);
+	CHECK_EQ(bw_plan_read(dev, &back), -EBADMSG);
+	CHECK_HAS(bw_err_text(), "of this version");
 	/* what cannot be read is said, and the built-in plan taken */
 	snprintf(command, sizeof(command), "printf 'barway-plan 1\\nrubbish' > $(ls '%s'/plan-*)",
 		 dir);
@@ -223,7 +224,10 @@ static void written(void)
 	CHECK_HAS(bw_err_text(), "line 2");
 	bw_plan_forget();
 	CHECK_HAS(bw_plan_of(dev)->source, "built in");
+	CHECK_HAS(bw_plan_of(dev)->ignored, "line 2");
 	clean();
+	bw_plan_forget();
+	CHECK_STR(bw_plan_of(dev)->ignored, "");
 }
 
 /* A link stays, what it leads to is written; what is no file is left as it is. */
