@@ -91,26 +91,13 @@ static void find_addresses(struct addresses *a)
 		add_address(a, "127.0.0.1");
 }
 
-static const char *listen_parameter(void)
-{
-	static struct barway_param_info p; /* its strings live until the next open */
-
-	for (unsigned i = 0;; i++) {
-		p = (struct barway_param_info){ .size = sizeof(p) };
-		if (barway_param_get(i, &p) < 0)
-			return "127.0.0.1";
-		if (!strcmp(p.name, "net_listen"))
-			return p.value;
-	}
-}
-
 static void choose_addresses(const struct paths *p, struct addresses *a)
 {
 	a->n = 0;
 	if (p->net.listen)
 		add_address(a, p->net.listen);
 	else if (p->net.name)
-		add_address(a, listen_parameter());
+		add_address(a, measure_parameter("net_listen"));
 	else
 		find_addresses(a);
 }

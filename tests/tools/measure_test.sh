@@ -136,10 +136,12 @@ barway copylat: --compare prints a table: not together with --json|copylat --jso
 barway copylat: unknown option '--frob'; see 'barway copylat --help'|copylat --frob
 barway copylat: -s needs a value; see 'barway copylat --help'|copylat -s
 barway copylat: unexpected argument 'extra'; see 'barway copylat --help'|copylat extra
+barway copylat: -s and --copy-size: sizes up to one, or one: leave one away|copylat -s 32 --copy-size 64
 barway copybw: -c: '0' is too small|copybw -c 0
 barway copybw: -d: |copybw -d 99
 barway copybw: -t: 'x' is not a number from 1 to 64|copybw -t x
 barway apiperf: -s: '7' is too small: give at least 8|apiperf -s 7
+barway apiperf: --histograms are not in the JSON|apiperf --json --histograms
 barway apiperf: -n: '0' is not a number from 1 to 1000000|apiperf -n 0
 barway apiperf: -a: the soft GPU has no cuMemAlloc|apiperf -a cuMemAlloc
 barway apiperf: -d: |apiperf -d 99
@@ -229,6 +231,13 @@ copylat_pinned()
 	[ "$code" = 0 ] && has out ", pinned to CPU $cpu; "
 }
 check 'copylat pinned to one CPU' copylat_pinned
+
+threads_of_environment()
+{
+	with BARWAY_COPY_THREADS=2 copylat --copy-size 64 -r 2 -w 2 --methods barway_threads --json
+	[ "$code" = 0 ] && has out '"helpers": 2' && has out '"barway_threads": {'
+}
+check 'helper threads that the environment asks for' threads_of_environment
 
 copylat_one_way() # DIRECTION TITLE OTHER-TITLE
 {

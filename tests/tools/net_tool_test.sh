@@ -72,6 +72,7 @@ barway netlat: --server a and --listen b: give the address once|netlat --server 
 barway netlat: -s: '7' is too small: give at least 8|netlat --local -s 7
 barway netlat: -s: 'x' is not a size: give bytes with an optional K, M or G|netlat --local -s x
 barway netlat: -s: more than 256 MiB are not measured|netlat --local -s 1G
+barway netlat: -s and -c: sizes up to one, or one: leave one away|netlat --local -s 64 -c 8
 barway netlat: -c: '0' is too small: give at least 1|netlat --local -c 0
 barway netlat: -t: '0' is not a number from 1 to 1000000|netlat --local -t 0
 barway netlat: --operations: 'put,take' is not a list of put, get, send|netlat --local --operations put,take
