@@ -632,6 +632,7 @@ struct barway_plan_info {
 	char source[96];      /* where the figures are from: "built in: ...", "barway tune, ..." */
 	char reason[512];     /* each method's estimate, or why it refuses */
 	char file[512];       /* which the figures were read from; "" for built-in ones */
+	char ignored[512];    /* why a file that is there was not taken; "": there is none such */
 };
 
 /**
@@ -670,8 +671,8 @@ typedef int (*barway_tune_fn)(void *arg, const struct barway_tune_point *point);
  * Well under a minute. Nothing else calibrates: do not call it in a program whose ranks would
  * measure each other. The file is replaced as a whole, and taken by contexts that are opened later.
  * Not for the soft GPU's sake: figures of it mean nothing, and it has a file of its own. Errors:
- * -ENODEV, -ENOMEM, -EIO a method moved wrong data or failed; those of writing a file; what @fn
- * returned. Blocks.
+ * -ENODEV, -ENOMEM, -EIO a method moved wrong data or failed; those of writing a file, -EINVAL
+ * where @path is something else; what @fn returned. Blocks.
  */
 BARWAY_API int barway_tune(struct barway_device *dev, barway_tune_fn fn, void *arg,
 			   const char *path);

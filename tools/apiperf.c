@@ -253,7 +253,7 @@ static int run(struct apiperf *a)
 	if (a->cu_mem_alloc && a->m.soft)
 		return copyverb_no_alloc(&a->m);
 	if (calls_open(&a->calls, a->m.ctx, a->m.dev, a->max,
-		       a->cu_mem_alloc ? measure_libcuda() : NULL) < 0)
+		       a->cu_mem_alloc ? measure_parameter("libcuda") : NULL) < 0)
 		return failure(VERB, "%s", a->calls.error);
 	code = copyverb_check_path(&a->m, a->calls.map, a->caching, &a->path);
 	if (code)
@@ -301,6 +301,9 @@ int tool_apiperf(int argc, char **argv)
 		}
 		code = parse_one(a, c);
 	}
+	if (code == TOOL_OK && a->histograms && a->m.json)
+		code = usage_error(VERB, "--histograms are not in the JSON: leave them or --json "
+				   "away");
 	if (code == TOOL_OK)
 		code = measure_check(&a->m);
 	if (code)

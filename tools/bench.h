@@ -26,6 +26,7 @@ struct bench_channel {
 	struct bench_gpu *gpu;
 	struct channel_bench channel;
 	struct pingpong pingpong;
+	struct barway_mapping_info path; /* of the flag's memory */
 	struct bench_channel_row rows[BENCH_CHANNEL_ROWS];
 	size_t done;
 };

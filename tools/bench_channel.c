@@ -18,11 +18,13 @@ static const char help[] =
 	"usage: barway bench channel [OPTION]...\n"
 	"\n"
 	"Measures messages between the CPU and a kernel that is running: round trips of\n"
-	"16, 64, 256 ... bytes, beside those of a bare flag and of a launch; messages\n"
-	"one way; a command that does nothing, through a work queue. All is checked.\n"
+	"16, 64, 256 ... MAXSIZE bytes, beside those of a bare flag and of a launch;\n"
+	"messages one way, of 64 and of MAXSIZE bytes; a command that does nothing,\n"
+	"through a work queue. All is checked.\n"
 	"\n"
 	"  -d, --device DEV      index, PCI address or UUID; default: the first\n"
-	"  -s, --size MAXSIZE    longest message, 16 to 1024; default 1024\n"
+	"  -s, --size MAXSIZE    longest message, 16 to 1024, a multiple of 8; default\n"
+	"                        1024\n"
 	"  -t, --iterations N    round trips that are timed one by one, 1 to 1000000;\n"
 	"                        default: what fits in 0.3 s, but 5 to 10000\n"
 	"  -n, --messages N      messages of a burst one way, 100 to 100000000; default\n"
@@ -140,6 +142,12 @@ static int rate_to_cpu(struct bench_channel *b, enum channel_form form, unsigned
 
 /* ---- all of them -------------------------------------------------------------------------- */
 
+/* 16, 64, 256 ... @most; 0: that was the last. */
+static size_t next_size(size_t n, size_t most)
+{
+	return n == most ? 0 : n < most / 4 ? n * 4 : most;
+}
+
 static int round_trips(struct bench_channel *b)
 {
 	int code = TOOL_OK;
@@ -149,12 +157,12 @@ static int round_trips(struct bench_channel *b)
 		size_t most = one_line ? LEAST : b->max;
 
 		for (int relaxed = 0; relaxed < 2; relaxed++)
-			for (size_t n = LEAST; n <= most && code == TOOL_OK; n *= 4)
+			for (size_t n = LEAST; n && code == TOOL_OK; n = next_size(n, most))
 				code = round_trip(b, form, relaxed, n);
 	}
 	for (int way = 0; way < PINGPONG_WAYS && code == TOOL_OK; way++) {
 		code = flag(b, way, 0);
-		for (size_t n = LEAST; n <= b->max && code == TOOL_OK; n *= 4)
+		for (size_t n = LEAST; n && code == TOOL_OK; n = next_size(n, b->max))
 			code = flag(b, way, n);
 	}
 	if (code == TOOL_OK)
@@ -166,29 +174,33 @@ static int rates(struct bench_channel *b)
 {
 	static const struct {
 		enum channel_form form;
-		bool many;         /* blocks */
+		bool to_gpu, many; /* blocks */
 		unsigned threads;
-		size_t bytes;
-	} to_cpu[] = {
-		{ CHANNEL_WARP, false, 32, EACH_BYTES },
-		{ CHANNEL_WARP, false, 1024, EACH_BYTES },
-		{ CHANNEL_WARP, true, 1024, EACH_BYTES },
-		{ CHANNEL_WARP, true, 1024, BARWAY_MESSAGE_MAX },
-		{ CHANNEL_EACH, false, 32, EACH_BYTES },
-		{ CHANNEL_EACH, false, 1024, EACH_BYTES },
-		{ CHANNEL_EACH, true, 32, EACH_BYTES },
+		bool longest;      /* messages; else of 64 bytes */
+	} bursts[] = {
+		{ CHANNEL_THREAD, .to_gpu = true },
+		{ CHANNEL_WARP, .to_gpu = true },
+		{ CHANNEL_EACH, .to_gpu = true },
+		{ CHANNEL_WARP, .to_gpu = true, .longest = true },
+		{ CHANNEL_WARP, .threads = 32 },
+		{ CHANNEL_WARP, .threads = 1024 },
+		{ CHANNEL_WARP, .many = true, .threads = 1024 },
+		{ CHANNEL_WARP, .many = true, .threads = 1024, .longest = true },
+		{ CHANNEL_EACH, .threads = 32 },
+		{ CHANNEL_EACH, .threads = 1024 },
+		{ CHANNEL_EACH, .many = true, .threads = 32 },
 	};
-	int code = rate_to_gpu(b, CHANNEL_THREAD, EACH_BYTES);
+	size_t each = b->max < EACH_BYTES ? b->max : EACH_BYTES, bytes;
+	int code = TOOL_OK;
 
-	if (code == TOOL_OK)
-		code = rate_to_gpu(b, CHANNEL_WARP, EACH_BYTES);
-	if (code == TOOL_OK)
-		code = rate_to_gpu(b, CHANNEL_EACH, EACH_BYTES);
-	if (code == TOOL_OK)
-		code = rate_to_gpu(b, CHANNEL_WARP, BARWAY_MESSAGE_MAX);
-	for (size_t i = 0; i < sizeof(to_cpu) / sizeof(to_cpu[0]) && code == TOOL_OK; i++)
-		code = rate_to_cpu(b, to_cpu[i].form, to_cpu[i].many ? (unsigned)b->blocks : 1,
-				   to_cpu[i].threads, to_cpu[i].bytes);
+	for (size_t i = 0; i < sizeof(bursts) / sizeof(bursts[0]) && code == TOOL_OK; i++) {
+		bytes = bursts[i].longest ? b->max : each;
+		if (bursts[i].longest && bytes == each)
+			continue; /* those were before */
+		code = bursts[i].to_gpu ? rate_to_gpu(b, bursts[i].form, bytes)
+		       : rate_to_cpu(b, bursts[i].form, bursts[i].many ? (unsigned)b->blocks : 1,
+				     bursts[i].threads, bytes);
+	}
 	return code;
 }
 
@@ -209,6 +221,9 @@ static int open_all(struct bench_channel *b)
 	if (pingpong_open(&b->pingpong, b->m.ctx, b->m.dev, b->gpu, BENCH_MEMORY_BARWAY,
 			  BARWAY_MESSAGE_MAX, 10000000000u) < 0)
 		return failure(VERB, "%s", b->pingpong.error);
+	b->path = (struct barway_mapping_info){ .size = sizeof(b->path) };
+	if (barway_mapping_query(b->pingpong.map, &b->path) < 0)
+		return failure(VERB, "%s", barway_errmsg());
 	return TOOL_OK;
 }
 
@@ -219,7 +234,7 @@ static int run(struct bench_channel *b)
 	if (code)
 		return code;
 	if (!b->m.json) {
-		measure_print_head(&b->m, NULL);
+		measure_print_head(&b->m, &b->path);
 		bench_channel_print_titles(false);
 	}
 	code = round_trips(b);
@@ -256,6 +271,8 @@ static int parse_one(struct bench_channel *b, int c)
 		if (code == TOOL_OK && b->max > BARWAY_MESSAGE_MAX)
 			code = usage_error(VERB, "-s: '%s' is too large: a message has at most "
 					   "%u bytes", optarg, BARWAY_MESSAGE_MAX);
+		if (code == TOOL_OK && b->max % 8)
+			code = usage_error(VERB, "-s: '%s' is not a multiple of 8", optarg);
 		return code;
 	case 't':
 		return measure_count(&b->m, "-t", optarg, 1, 1000000, &b->iterations);

@@ -69,7 +69,7 @@ void bench_channel_json(struct json *j, void *arg)
 	const struct bench_channel *b = arg;
 
 	json_object(j);
-	measure_json_head(j, &b->m, NULL);
+	measure_json_head(j, &b->m, &b->path);
 	measure_json_text(j, "channel", b->channel.path);
 	measure_json_us(j, "clock_cost_us", bench_clock_cost());
 	measure_json_number(j, "messages", b->messages);

@@ -51,7 +51,7 @@ struct copies_options copyverb_memory(const struct copyverb *v)
 	return (struct copies_options){
 		.offset = v->offset,
 		.max = v->only ? v->only : v->max,
-		.cuda_lib = v->m.soft ? NULL : measure_libcuda(),
+		.cuda_lib = v->m.soft ? NULL : measure_parameter("libcuda"),
 		.cu_mem_alloc = v->cu_mem_alloc,
 		.methods = v->methods,
 	};
@@ -357,5 +357,8 @@ int copyverb_check(struct copyverb *v)
 	if (copyverb_callers(v) > COPYVERB_CALLERS)
 		return usage_error(v->m.verb, "-p, -t: %u callers are too many: give at most %u",
 				   copyverb_callers(v), COPYVERB_CALLERS);
+	if (!v->bandwidth && v->only && v->max_set) /* GDRCopy's copybw takes both */
+		return usage_error(v->m.verb, "-s and --copy-size: sizes up to one, or one: leave "
+				   "one away");
 	return measure_check(&v->m);
 }

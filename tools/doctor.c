@@ -13,7 +13,7 @@
 
 static const char help[] =
 	"usage: barway doctor [-d DEV] [-t SECONDS] [--json]\n"
-	"       barway doctor --list\n"
+	"       barway doctor --list [--json]\n"
 	"\n"
 	"Runs 'barway info' and 'barway sanity --quick', follows the way to the GPU link\n"
 	"by link (GPU on the bus, kernel driver, device nodes, permission, libcuda,\n"
@@ -138,22 +138,38 @@ static void follow_chain(struct doctor *d)
 	d->now = CHECKS;
 }
 
+/* Of the one device, if that has been found: else all may help to see why not. */
 static void run_info(struct doctor *d)
 {
-	char program[] = "barway", verb[] = "info", json[] = "--json";
-	char *argv[] = { program, verb, d->json ? json : NULL, NULL };
+	const struct probe *p = d->soft_probe ? d->soft_probe : d->probe;
+	char program[] = "barway", verb[] = "info", json[] = "--json", device[300];
+	char *argv[] = { program, verb, NULL, NULL, NULL };
+	int n = 2;
 
+	snprintf(device, sizeof(device), "--device=%s", d->device ? d->device : "");
+	if (d->json)
+		argv[n++] = json;
+	if (d->device && p && p->ndevices)
+		argv[n++] = device;
 	run_barway(&d->info, argv, NULL, NULL, d->seconds);
+}
+
+/* Why -d names no device; NULL: it does, or there are none. */
+static const char *no_such_device(const struct doctor *d, const struct probe *p)
+{
+	return d->device && p && p->count > 0 && !p->ndevices && *p->message ? p->message : NULL;
 }
 
 static int examine(struct doctor *d)
 {
+	const char *why;
+
 	follow_chain(d);
-	if (d->device && d->probe && d->probe->count > 0 && !d->probe->ndevices &&
-	    *d->probe->message)
-		return usage_error("doctor", "-d: %s", d->probe->message);
 	if (d->verdict[CHECK_PCI] == ABSENT)
 		check_soft(d);
+	why = no_such_device(d, d->soft_probe ? d->soft_probe : d->probe);
+	if (why)
+		return usage_error("doctor", "-d: %s", why);
 	look_beside(d);
 	/* what hangs or crashes does so once */
 	if (!has_found(d, D_STUCK) && !has_found(d, D_CRASHED))
@@ -168,6 +184,7 @@ static int examine(struct doctor *d)
 static int parse(int argc, char **argv, struct doctor *d, bool *done)
 {
 	uint64_t seconds;
+	bool list = false;
 	int c;
 
 	while ((c = next_option(argc, argv, ":d:t:h", longs)) != -1) {
@@ -185,9 +202,8 @@ static int parse(int argc, char **argv, struct doctor *d, bool *done)
 			d->json = true;
 			break;
 		case 'L':
-			doctor_list();
-			*done = true;
-			return TOOL_OK;
+			list = true;
+			break;
 		case 'h':
 			fputs(help, stdout);
 			*done = true;
@@ -196,6 +212,9 @@ static int parse(int argc, char **argv, struct doctor *d, bool *done)
 			return TOOL_USAGE;
 		}
 	}
+	if (list)
+		doctor_list(d->json);
+	*done = list;
 	return TOOL_OK;
 }
 

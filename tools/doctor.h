@@ -57,8 +57,8 @@ enum diagnosis_id {
 	D_BAD_PARAMETER, D_MIG, D_CONFIDENTIAL, D_VGPU, D_CLOSED_MODULES, D_DRIVER_UNKNOWN,
 	D_PROVIDERS_EXCLUDED, D_PROVIDER, D_NO_CONTEXT, D_GPU_MEMORY_FULL, D_BAR1_FULL, D_GPU_LOST,
 	D_MAPPING, D_SANITY, D_SANITY_NOT_RUN, D_SOFT_GPU, D_BAR1_SMALL, D_PCIE_WIDTH,
-	D_DEVICES_SOFT, D_GDRDRV_NO_DEVICE, D_GDRDRV_STALE, D_GDRDRV_GDRCOPY, D_LIBCUDA_OTHER,
-	DIAGNOSES,
+	D_DEVICES_SOFT, D_DEVICES_CUDA, D_GDRDRV_NO_DEVICE, D_GDRDRV_STALE, D_GDRDRV_GDRCOPY,
+	D_LIBCUDA_OTHER, DIAGNOSES,
 };
 
 struct diagnosis {
@@ -221,7 +221,7 @@ struct probe *probe_run(bool soft, const char *device, unsigned seconds);
 void doctor_sanity(struct sanity *s, bool soft, int device, unsigned seconds);
 
 /* doctor_print.c */
-void doctor_list(void);
+void doctor_list(bool json);
 void doctor_print(const struct doctor *d);
 void doctor_json(const struct doctor *d);
 

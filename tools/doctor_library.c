@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The links of the chain that only using the driver and the library tells about. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,14 @@ static enum verdict init_failed(struct doctor *d)
 	}
 }
 
+/* The library's sentence has the variable, and what to do. */
+static enum verdict bad_parameter(struct doctor *d, const struct probe *p)
+{
+	const char *variable = strstr(p->message, "BARWAY_");
+
+	return found(d, D_BAD_PARAMETER, variable, "%s", p->message);
+}
+
 enum verdict check_cuinit(struct doctor *d)
 {
 	const struct probe *p = d->probe;
@@ -161,7 +170,7 @@ enum verdict check_cuinit(struct doctor *d)
 	if (p->cuinit)
 		return init_failed(d);
 	if (p->open_error)
-		return found(d, D_BAD_PARAMETER, NULL, "%s", p->message);
+		return bad_parameter(d, p);
 	if (p->count <= 0)
 		return found(d, D_CUINIT, "do what the sentence above says", "%s",
 			     *p->message ? p->message : "CUDA starts, and has no device");
@@ -372,19 +381,54 @@ enum verdict check_sanity(struct doctor *d)
 	return UNKNOWN;
 }
 
+/* The variables of the environment that set a parameter: "BARWAY_LOG, BARWAY_FAULT". */
+static const char *variables(char *text, size_t n)
+{
+	struct barway_param_info p = { .size = sizeof(p) };
+	char name[64];
+	size_t used = 0;
+
+	*text = 0;
+	for (unsigned i = 0; !barway_param_get(i, &p) && used < n; i++) {
+		snprintf(name, sizeof(name), "BARWAY_%s", p.name);
+		for (char *c = name; *c; c++)
+			*c = (char)toupper((unsigned char)*c);
+		if (getenv(name) && *getenv(name))
+			used += (size_t)snprintf(text + used, n - used, "%s%s", used ? ", " : "",
+						 name);
+	}
+	return text;
+}
+
+/* The environment can keep it from working, and is looked at before the installation. */
+static void soft_failed(struct doctor *d, const struct probe *p)
+{
+	const struct probe_device *dev = p && p->ndevices ? p->device : NULL;
+	char names[256], action[400];
+
+	if (p && p->open_error == EINVAL) {
+		bad_parameter(d, p);
+	} else if (dev && !best(dev) && dev->nproviders) {
+		refused(d, dev);
+	} else {
+		snprintf(action, sizeof(action), "unset %s; where that does not help: %s",
+			 variables(names, sizeof(names)), diagnoses[D_SOFT_GPU].action);
+		found(d, D_SOFT_GPU, *names ? action : NULL, "the soft GPU: %s", !p ? "no memory" :
+		      p->end != PROBE_DONE ? p->stage : dev ? dev->message : p->message);
+	}
+}
+
 void check_soft(struct doctor *d)
 {
 	const struct probe *p;
 
 	d->now = CHECKS;
-	d->soft_probe = probe_run(true, NULL, d->seconds);
+	d->soft_probe = probe_run(true, d->device, d->seconds);
 	p = d->soft_probe;
 	if (!p || p->end != PROBE_DONE || !p->ndevices || p->device[0].reached != DEVICE_GOOD) {
-		found(d, D_SOFT_GPU, NULL, "the soft GPU: %s", !p ? "no memory" :
-		      p->end != PROBE_DONE ? p->stage : p->ndevices ? p->device[0].message :
-		      p->message);
+		soft_failed(d, p);
 		return;
 	}
-	doctor_sanity(&d->sanity, true, 0, d->seconds);
+	doctor_sanity(&d->sanity, true, p->device[0].index, d->seconds);
 	judge_sanity(d, "the soft GPU");
 }

@@ -32,7 +32,7 @@ const struct diagnosis diagnoses[DIAGNOSES] = {
 		"The GPU has no memory of its own: it uses the CPU's, so there is nothing to map.",
 		"allocate with cudaHostAlloc(): the CPU and the GPU use that memory as it is" },
 	[D_NO_GPU] = { "no-gpu", NOTE, CHECK_PCI,
-		"There is no NVIDIA GPU here. Nothing is wrong; the soft GPU stands in for one.",
+		"There is no NVIDIA GPU here. Nothing is wrong; the soft GPU can stand in for one.",
 		"to use a GPU: put one in (in a virtual machine: pass one through), then "
 		INSTALL },
 	[D_NOUVEAU] = { "nouveau", PROBLEM, CHECK_DRIVER,
@@ -170,6 +170,9 @@ const struct diagnosis diagnoses[DIAGNOSES] = {
 		"seat the card anew, or move it to a full-width slot" },
 	[D_DEVICES_SOFT] = { "devices-soft", ADVICE, CHECKS,
 		"Programs use the soft GPU here, and not the real one.", "unset BARWAY_DEVICES" },
+	[D_DEVICES_CUDA] = { "devices-cuda", PROBLEM, CHECKS,
+		"Programs are told to use real GPUs only, and there is none: they fail.",
+		"unset BARWAY_DEVICES: the soft GPU then stands in for a GPU" },
 	[D_GDRDRV_NO_DEVICE] = { "gdrdrv-no-device", ADVICE, CHECKS,
 		"/dev/gdrdrv is no device node. Barway does not need it; programs that look for a "
 		"gdrdrv are misled.",

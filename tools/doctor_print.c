@@ -30,7 +30,7 @@ static const char *result_name(const struct doctor *d)
 
 /* ---- for people ---------------------------------------------------------------------------- */
 
-void doctor_list(void)
+static void print_list(void)
 {
 	for (int i = 0; i < DIAGNOSES; i++) {
 		printf("%s (%s)\n", diagnoses[i].id, kind_name(diagnoses[i].kind));
@@ -106,6 +106,8 @@ void doctor_print(const struct doctor *d)
 {
 	const struct finding *next = next_step(d);
 
+	if (d->soft_probe && (!d->info.out || strncmp(d->info.out, TEXT_SOFT, strlen(TEXT_SOFT))))
+		puts(TEXT_SOFT "\n");
 	if (d->info.out && *d->info.out)
 		printf("%s\n", d->info.out);
 	print_chain(d);
@@ -130,6 +132,37 @@ static void json_text(struct json *j, const char *key, const char *value)
 {
 	json_key(j, key);
 	json_string(j, value && *value ? value : NULL);
+}
+
+static void json_list(void)
+{
+	struct json j;
+
+	json_init(&j, stdout);
+	json_object(&j);
+	json_text(&j, "schema", "barway-doctor-list-1");
+	json_key(&j, "diagnoses");
+	json_array(&j);
+	for (int i = 0; i < DIAGNOSES; i++) {
+		json_object(&j);
+		json_text(&j, "id", diagnoses[i].id);
+		json_text(&j, "kind", kind_name(diagnoses[i].kind));
+		json_text(&j, "check", diagnoses[i].check < CHECKS ?
+			  check_names[diagnoses[i].check] : NULL);
+		json_text(&j, "meaning", diagnoses[i].meaning);
+		json_text(&j, "action", diagnoses[i].action);
+		json_object_end(&j);
+	}
+	json_array_end(&j);
+	json_object_end(&j);
+}
+
+void doctor_list(bool json)
+{
+	if (json)
+		json_list();
+	else
+		print_list();
 }
 
 static void json_chain(struct json *j, const struct doctor *d)
@@ -238,6 +271,9 @@ void doctor_json(const struct doctor *d)
 	json_object(&j);
 	json_text(&j, "schema", "barway-doctor-1");
 	json_text(&j, "version", version_text(version, sizeof(version)));
+	json_key(&j, "soft");
+	json_bool(&j, d->soft_probe);
+	json_text(&j, "note", d->soft_probe ? TEXT_SOFT : NULL);
 	json_text(&j, "result", result_name(d));
 	json_key(&j, "next");
 	if (next) {

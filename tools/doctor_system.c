@@ -430,6 +430,8 @@ void look_beside(struct doctor *d)
 
 	if (devices && !strcmp(devices, "soft") && d->verdict[CHECK_CUINIT] == GOOD)
 		found(d, D_DEVICES_SOFT, NULL, "BARWAY_DEVICES is 'soft' in the environment");
+	if (devices && !strcmp(devices, "cuda") && d->verdict[CHECK_PCI] == ABSENT)
+		found(d, D_DEVICES_CUDA, NULL, "BARWAY_DEVICES is 'cuda' in the environment");
 	look_at_width(d);
 	look_at_gdrdrv(d);
 }

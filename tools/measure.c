@@ -88,11 +88,14 @@ int measure_check_file(const struct measure *m, const char *option, const char *
 	bool there = !stat(path, &st);
 	int err;
 
-	if (!*path)
+	if (!*path || (anew && !there && !lstat(path, &st))) /* or a link to nothing */
 		err = ENOENT;
 	else if (there && S_ISDIR(st.st_mode))
 		err = EISDIR;
-	else if (there && !anew && !S_ISREG(st.st_mode))
+	else if (there && anew && !S_ISREG(st.st_mode))
+		return usage_error(m->verb, "%s: '%s' cannot be written: Not a regular file: give "
+				   "another name", option, path);
+	else if (there && !S_ISREG(st.st_mode))
 		err = access(path, W_OK) ? errno : 0;
 	else
 		err = cannot_replace(path, there);
@@ -188,6 +191,15 @@ static int choose_device(struct measure *m)
 	return TOOL_OK;
 }
 
+/* So many the context has, whoever said so. */
+static void know_helpers(struct measure *m)
+{
+	uint64_t n;
+
+	if (!m->helpers && parse_count(measure_parameter("copy_threads"), 0, 64, &n))
+		m->helpers = n;
+}
+
 int measure_open(struct measure *m)
 {
 	const struct barway_open_options options = {
@@ -198,6 +210,7 @@ int measure_open(struct measure *m)
 
 	if (barway_open(&options, &m->ctx) < 0)
 		return failure(m->verb, "%s", barway_errmsg());
+	know_helpers(m);
 	code = choose_device(m);
 	if (code == TOOL_OK && m->old)
 		code = compare_check(m->verb, m->old, m->soft ? "soft" : "cuda");
@@ -223,17 +236,14 @@ void measure_close(struct measure *m)
 	m->old = NULL;
 }
 
-const char *measure_libcuda(void)
+const char *measure_parameter(const char *name)
 {
-	static struct barway_param_info p; /* its strings live until the next open */
+	struct barway_param_info p = { .size = sizeof(p) };
 
-	for (unsigned i = 0;; i++) {
-		p = (struct barway_param_info){ .size = sizeof(p) };
-		if (barway_param_get(i, &p) < 0)
-			return "libcuda.so.1";
-		if (!strcmp(p.name, "libcuda"))
+	for (unsigned i = 0; !barway_param_get(i, &p); i++)
+		if (!strcmp(p.name, name))
 			return p.value;
-	}
+	return "";
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */

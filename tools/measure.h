@@ -30,7 +30,8 @@ struct measure {
 	struct place_choice numa;
 	bool json;
 
-	uint64_t helpers; /* helper threads that the context is opened with; 0: the parameter's */
+	uint64_t helpers; /* helper threads that the context is opened with; 0: the parameter's,
+			   * which it has after measure_open() */
 	bool resident;    /* the device's resident copier is started */
 
 	/* after measure_open() */
@@ -89,8 +90,8 @@ int measure_check(struct measure *m);
 
 /*
  * Can @path, which @option gave, be replaced, in its folder and under another name first? What is
- * no regular file is replaced, too, where @anew, else it only has to be writable. Says so before
- * measuring, which takes its time. Returns an exit code.
+ * no regular file only has to be writable; @anew: it is refused, and so is a link to nothing. Says
+ * so before measuring, which takes its time. Returns an exit code.
  */
 int measure_check_file(const struct measure *m, const char *option, const char *path, bool anew);
 
@@ -108,8 +109,8 @@ int measure_fits(const struct measure *m, const char *options, uint64_t bytes);
 int measure_open(struct measure *m);
 void measure_close(struct measure *m);
 
-/* The name of the CUDA driver library that Barway was told to use. */
-const char *measure_libcuda(void);
+/* The value of one of Barway's parameters, good until the next open. */
+const char *measure_parameter(const char *name);
 
 /* The first lines of the output: the soft GPU, the device, the machine. @path: NULL: not known. */
 void measure_print_head(const struct measure *m, const struct barway_mapping_info *path);

@@ -8,6 +8,7 @@
  *   net_local.c    the same as a process of our own
  *   net_client.c   the end that measures
  *   net_options.c  the options that the verbs share
+ *   net_address.c  addresses and networks in them
  */
 #ifndef TOOLS_NET_H
 #define TOOLS_NET_H
@@ -82,6 +83,13 @@ int net_option(const struct measure *m, struct net_options *o, int c);
 
 /* After the options: the arguments from @argv[optind] on, and what does not go together. */
 int net_check(const struct measure *m, struct net_options *o, int argc, char **argv);
+
+/* "tcp", "shm" ...; NULL ends. */
+extern const char *const net_network_names[];
+
+/* Is @name a network, are the addresses some, and those to listen on this machine's? */
+int net_check_network(const struct measure *m, const char *name);
+int net_check_addresses(const struct measure *m, const struct net_options *o);
 
 /* ---- an end ------------------------------------------------------------------------------- */
 

@@ -29,10 +29,11 @@ int net_option(const struct measure *m, struct net_options *o, int c)
 		return TOOL_OK;
 	case 1002:
 		o->network = optarg;
-		return TOOL_OK;
+		return net_check_network(m, optarg);
 	case 1003:
 		o->interfaces = optarg;
-		return TOOL_OK;
+		return optarg[strspn(optarg, ", ")] ? TOOL_OK :
+		       usage_error(m->verb, "--interfaces '%s': there is no address in it", optarg);
 	case 1004:
 		o->listen = optarg;
 		return TOOL_OK;
@@ -91,6 +92,9 @@ int net_check(const struct measure *m, struct net_options *o, int argc, char **a
 		return code;
 	if (o->server && o->name)
 		o->listen = o->name;
+	code = net_check_addresses(m, o);
+	if (code)
+		return code;
 	if (o->secret_file && barway_param_set("net_secret_file", o->secret_file) < 0)
 		return failure(m->verb, "--secret-file: %s", barway_errmsg());
 	return TOOL_OK;

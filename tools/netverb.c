@@ -58,6 +58,7 @@ static int parse_own(struct netverb *v, int c)
 {
 	switch (c) {
 	case 's':
+		v->max_set = true;
 		return measure_size(&v->m, "-s", optarg, v->least, &v->max);
 	case 'c':
 		return measure_size(&v->m, "-c", optarg, 1, &v->only);
@@ -92,6 +93,8 @@ static int choose_sizes(struct netverb *v)
 {
 	uint64_t most = v->only ? v->only : v->max;
 
+	if (v->only && v->max_set)
+		return usage_error(v->m.verb, "-s and -c: sizes up to one, or one: leave one away");
 	if (most > NET_MOST)
 		return usage_error(v->m.verb, "%s: more than %u MiB are not measured",
 				   v->only ? "-c" : "-s", NET_MOST >> 20);

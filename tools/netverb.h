@@ -19,6 +19,7 @@ struct netverb {
 	/* options */
 	struct net_options net;
 	uint64_t only, reps;
+	bool max_set;
 	bool operations[NET_OPERATIONS], paths[NET_PATHS];
 
 	/* the run */

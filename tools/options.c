@@ -89,15 +89,25 @@ int next_option(int argc, char **argv, const char *shorts, const struct option *
 	return c;
 }
 
+/* Of which number this is a digit; 16: of none. */
+static unsigned digit(char c)
+{
+	return c >= '0' && c <= '9' ? (unsigned)(c - '0') :
+	       (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (unsigned)((c | 0x20) - 'a') + 10 : 16;
+}
+
+/* Decimal, or 0x and hexadecimal. */
 static bool digits(const char **text, uint64_t *n)
 {
 	const char *p = *text;
+	unsigned base = p[0] == '0' && (p[1] | 0x20) == 'x' ? 16 : 10;
 
-	if (*p < '0' || *p > '9')
+	p += base == 16 ? 2 : 0;
+	if (digit(*p) >= base)
 		return false;
-	for (*n = 0; *p >= '0' && *p <= '9'; p++) {
-		if (__builtin_mul_overflow(*n, (uint64_t)10, n) ||
-		    __builtin_add_overflow(*n, (uint64_t)(*p - '0'), n))
+	for (*n = 0; digit(*p) < base; p++) {
+		if (__builtin_mul_overflow(*n, (uint64_t)base, n) ||
+		    __builtin_add_overflow(*n, (uint64_t)digit(*p), n))
 			return false;
 	}
 	*text = p;

@@ -91,26 +91,13 @@ static void find_addresses(struct addresses *a)
 		add_address(a, "127.0.0.1");
 }
 
-static const char *listen_parameter(void)
-{
-	static struct barway_param_info p; /* its strings live until the next open */
-
-	for (unsigned i = 0;; i++) {
-		p = (struct barway_param_info){ .size = sizeof(p) };
-		if (barway_param_get(i, &p) < 0)
-			return "127.0.0.1";
-		if (!strcmp(p.name, "net_listen"))
-			return p.value;
-	}
-}
-
 static void choose_addresses(const struct paths *p, struct addresses *a)
 {
 	a->n = 0;
 	if (p->net.listen)
 		add_address(a, p->net.listen);
 	else if (p->net.name)
-		add_address(a, listen_parameter());
+		add_address(a, measure_parameter("net_listen"));
 	else
 		find_addresses(a);
 }
@@ -234,7 +221,6 @@ static int try_network(struct paths *p, struct barway_device *dev,
 
 static int try_device(struct paths *p, struct barway_device *dev)
 {
-	static const char *const networks[] = { "tcp", "shm", "verbs", "efa", "cxi" };
 	struct barway_device_info info = { .size = sizeof(info) };
 	int code = TOOL_OK;
 
@@ -245,8 +231,8 @@ static int try_device(struct paths *p, struct barway_device *dev)
 		       info.pci);
 	if (p->net.network)
 		return try_network(p, dev, &info, p->net.network);
-	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]) && code == TOOL_OK; i++)
-		code = try_network(p, dev, &info, networks[i]);
+	for (size_t i = 0; net_network_names[i] && code == TOOL_OK; i++)
+		code = try_network(p, dev, &info, net_network_names[i]);
 	return code;
 }
 
@@ -305,6 +291,9 @@ static int parse(struct paths *p, int argc, char **argv)
 	if (p->net.name && p->net.local)
 		return usage_error(VERB, "--local starts the other end itself: not together with "
 				   "the name of another");
+	code = net_check_addresses(&p->m, &p->net);
+	if (code)
+		return code;
 	if (p->net.secret_file && !p->net.name)
 		return usage_error(VERB, "--secret-file is for the name of another end: leave it "
 				   "away");

@@ -76,6 +76,12 @@ bool place_warn(const char *verb, const struct place_choice *choice, int gpu_nod
 	return true;
 }
 
+/* With one node all is near, also where the system does not say so of the device. */
+static bool near_anyway(const struct place_choice *choice)
+{
+	return choice->want == PLACE_NEAR && place_nodes() == 1;
+}
+
 #ifdef HAVE_NUMA
 
 /* Did taskset, numactl, or the like say where to run? Then that holds. */
@@ -151,6 +157,8 @@ int place_choose(const char *verb, const struct place_choice *choice, int gpu_no
 			*node = gpu_node;
 		return TOOL_OK;
 	}
+	if (near_anyway(choice))
+		return TOOL_OK;
 	*node = wanted(verb, choice, gpu_node);
 	if (*node < 0)
 		return TOOL_USAGE;
@@ -166,7 +174,7 @@ int place_choose(const char *verb, const struct place_choice *choice, int gpu_no
 {
 	(void)gpu_node;
 	*node = -1;
-	if (choice->want == PLACE_DEFAULT)
+	if (choice->want == PLACE_DEFAULT || near_anyway(choice))
 		return TOOL_OK;
 	if (choice->want == PLACE_FAR && place_nodes() == 1)
 		return usage_error(verb, "--numa: this machine has one NUMA node: there is no far "

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tools/options.h"
+#include "tools/replace.h"
 
 #define GNUPLOT "gnuplot"
 
@@ -61,61 +61,102 @@ static void read_complaint(FILE *f, char *buf, size_t n)
 	}
 }
 
-/* @script is a file that has been written; the picture goes to @out. */
-static int run_gnuplot(const char *verb, FILE *script, int out)
+/* Everything that there is to read. False: no memory. */
+static bool read_all(int fd, char **text, size_t *n)
 {
-	FILE *said = tmpfile();
-	int status = 0;
-	char text[512];
-	pid_t child;
+	FILE *f = open_memstream(text, n);
+	char part[65536];
+	ssize_t got = 0;
 
-	if (!said)
-		return failure(verb, "no temporary file: %s", strerror(errno));
-	fflush(stdout);
-	fflush(stderr);
-	child = fork();
-	if (child == 0)
-		become_gnuplot(fileno(script), out, fileno(said));
-	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	read_complaint(said, text, sizeof(text));
-	fclose(said);
-	if (child < 0)
-		return failure(verb, "gnuplot cannot be started: %s", strerror(errno));
+	while (f && ((got = read(fd, part, sizeof(part))) > 0 || (got < 0 && errno == EINTR)))
+		if (got > 0)
+			fwrite(part, 1, (size_t)got, f);
+	return f && !fclose(f) && got == 0;
+}
+
+/* Why there is no picture; an exit code. @said: gnuplot's complaint. */
+static int judge(const char *verb, int status, const char *said)
+{
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return failure(verb, "no picture: gnuplot is not installed: apt-get install "
 			       "gnuplot-nox; or --save the result and draw it on another machine "
 			       "with 'barway plot'");
-	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		return failure(verb, "no picture: gnuplot failed: %s", *text ? text : "no reason");
+	if (WIFSIGNALED(status))
+		return failure(verb, "no picture: gnuplot was ended by signal %d (%s)",
+			       WTERMSIG(status), strsignal(WTERMSIG(status)));
+	if (*said && WEXITSTATUS(status))
+		return failure(verb, "no picture: gnuplot failed: %s", said);
+	if (WEXITSTATUS(status))
+		return failure(verb, "no picture: gnuplot failed, exit status %d",
+			       WEXITSTATUS(status));
 	return TOOL_OK;
+}
+
+/* @script is a file that has been written; the picture is to be freed in any case. */
+static int run_gnuplot(const char *verb, FILE *script, char **picture, size_t *n)
+{
+	FILE *said = tmpfile();
+	int status = 0, out[2] = { -1, -1 };
+	char text[512];
+	bool good;
+	pid_t child;
+
+	if (!said || pipe2(out, O_CLOEXEC)) {
+		if (said)
+			fclose(said);
+		return failure(verb, "gnuplot cannot be started: %s", strerror(errno));
+	}
+	fflush(stdout);
+	fflush(stderr);
+	child = fork();
+	if (child == 0)
+		become_gnuplot(fileno(script), out[1], fileno(said));
+	close(out[1]);
+	good = read_all(out[0], picture, n);
+	close(out[0]);
+	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	read_complaint(said, text, sizeof(text));
+	fclose(said);
+	if (child < 0 || !good)
+		return failure(verb, "no picture: no process or no memory for gnuplot");
+	return judge(verb, status, text);
+}
+
+/* It has the end that such a file has. */
+static bool is_whole(const char *picture, size_t n, bool png)
+{
+	static const char iend[] = "IEND\xae\x42\x60\x82"; /* a PNG's last chunk */
+	const char *end = png ? iend : "</svg>";
+	size_t k = strlen(end);
+
+	while (!png && n && picture[n - 1] == '\n')
+		n--;
+	return n > k && !memcmp(picture + n - k, end, k);
 }
 
 int plot_draw(const char *verb, const struct plot_input *inputs, size_t n, const char *path)
 {
+	bool png = ends_in(path, ".png");
 	FILE *script = tmpfile();
-	int out, code;
+	char *picture = NULL;
+	size_t bytes = 0;
+	int code, ret;
 
 	if (!script)
 		return failure(verb, "no temporary file: %s", strerror(errno));
-	code = plot_script(verb, inputs, n, ends_in(path, ".png"), script);
+	code = plot_script(verb, inputs, n, png, script);
 	if (code == TOOL_OK && (fflush(script) || ferror(script)))
 		code = failure(verb, "the temporary file cannot be written: %s", strerror(errno));
-	if (code) {
-		fclose(script);
-		return code;
-	}
 	rewind(script);
-	out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (out < 0) {
-		code = failure(verb, "'%s' cannot be written: %s", path, strerror(errno));
-	} else {
-		code = run_gnuplot(verb, script, out);
-		if (close(out) && code == TOOL_OK)
-			code = failure(verb, "'%s' cannot be written: %s", path, strerror(errno));
-		if (code)
-			unlink(path);
-	}
+	if (code == TOOL_OK)
+		code = run_gnuplot(verb, script, &picture, &bytes);
+	if (code == TOOL_OK && !is_whole(picture, bytes, png))
+		code = failure(verb, "no picture: what gnuplot drew is not whole");
+	ret = code == TOOL_OK ? replace_file(path, picture, bytes) : 0;
+	if (ret < 0)
+		code = failure(verb, "'%s' cannot be written: %s", path, strerror(-ret));
 	fclose(script);
+	free(picture);
 	return code;
 }

@@ -16,6 +16,7 @@
 int plot_check(const char *verb, const char *path);
 
 #define PLOT_CURVES 256 /* at most, in one panel */
+#define PLOT_BARS 512
 
 struct plot_input {
 	const char *name; /* of the file, where several are drawn together */
@@ -24,7 +25,7 @@ struct plot_input {
 
 /*
  * Draws the results, all of one schema, into @path. Returns an exit code; one line says what is
- * wrong, with the remedy where gnuplot is not there. Nothing is left at @path after a failure.
+ * wrong, with the remedy where gnuplot is not there. After a failure @path is what it was before.
  */
 int plot_draw(const char *verb, const struct plot_input *inputs, size_t n, const char *path);
 

@@ -19,6 +19,8 @@ struct script {
 	unsigned panels;   /* that have something */
 	unsigned curves;   /* at most, in one panel */
 	double least, most; /* of all curves */
+	size_t nbars;
+	const struct json_value *bars[PLOT_BARS]; /* the first row of each kind */
 };
 
 /* '...' as gnuplot wants it, plain ASCII. */
@@ -235,58 +237,84 @@ static void all_curves(struct script *s)
 
 /* ---- bars -------------------------------------------------------------------------------- */
 
-/* How many rows have a bar. */
-static size_t bar_rows(const struct script *s, size_t input)
+static bool has_bar(const struct script *s, const struct json_value *row)
 {
-	size_t rows = 0;
-
-	for (const struct json_value *r = first_row(s, input); r; r = r->next)
-		rows += json_get_number(json_get(r, s->kind->bars), "median_us", 0) > 0;
-	return rows;
+	return json_get_number(json_get(row, s->kind->bars), "median_us", 0) > 0;
 }
 
-/* All rows of one input, from the top down. */
+/* Rows of different results that are the same, and so beside each other. */
+static bool same_bar(const struct json_value *a, const struct json_value *b)
+{
+	char x[256], y[256];
+
+	return !strcmp(rows_name(a, x, sizeof(x)), rows_name(b, y, sizeof(y)));
+}
+
+/* From the top down: PLOT_BARS: it has none. */
+static size_t place_of(const struct script *s, const struct json_value *row)
+{
+	for (size_t i = 0; i < s->nbars; i++)
+		if (same_bar(s->bars[i], row))
+			return i;
+	return PLOT_BARS;
+}
+
+/* Which rows there are in the results. */
+static void survey_bars(struct script *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		for (const struct json_value *r = first_row(s, i); r; r = r->next)
+			if (has_bar(s, r) && s->nbars < PLOT_BARS &&
+			    place_of(s, r) == PLOT_BARS)
+				s->bars[s->nbars++] = r;
+	s->panels = s->nbars > 0;
+}
+
+/* All rows of one input. */
 static void bar_data(struct script *s, size_t input)
 {
-	char name[256];
-
 	fprintf(s->out, "$b_%zu << EOD\n", input);
 	for (const struct json_value *r = first_row(s, input); r; r = r->next) {
 		const struct json_value *v = json_get(r, s->kind->bars);
 		double mid = json_get_number(v, "median_us", 0);
 		double low = json_get_number(v, "min_us", mid);
 		double high = json_get_number(v, "p99_us", mid);
+		size_t place = place_of(s, r);
 
-		if (!(mid > 0))
-			continue;
-		rows_name(r, name, sizeof(name));
-		for (char *p = name; *p; p++) {
-			if (*p < ' ' || *p >= 0x7f || *p == '"' || *p == '\\')
-				*p = '?';
-		}
-		fprintf(s->out, "\"%s\" %.10g %.10g %.10g\n", name, mid, low > 0 ? low : mid, high);
+		if (has_bar(s, r) && place < PLOT_BARS)
+			fprintf(s->out, "%zu %.10g %.10g %.10g\n", place, mid,
+				low > 0 ? low : mid, high);
 	}
 	fputs("EOD\n", s->out);
+}
+
+static void bar_labels(struct script *s)
+{
+	char name[256];
+
+	fputs("set ytics noenhanced (", s->out);
+	for (size_t i = 0; i < s->nbars; i++) {
+		fputs(i ? ", " : "", s->out);
+		quoted(s->out, rows_name(s->bars[i], name, sizeof(name)));
+		fprintf(s->out, " %zu", i);
+	}
+	fputs(")\n", s->out);
 }
 
 static void all_bars(struct script *s)
 {
 	static const char *const colours[] = { "#1b4f9c", "#d1495b", "#edae49", "#2a9d8f" };
-	size_t most = 0;
 
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = 0; i < s->n; i++)
 		bar_data(s, i);
-		most = bar_rows(s, i) > most ? bar_rows(s, i) : most;
-	}
+	bar_labels(s);
 	fprintf(s->out, "set logscale x 10\nset format x '%%g'\nset xlabel ");
 	quoted(s->out, s->kind->y_label);
-	fprintf(s->out, " noenhanced\nset yrange [%zu.5:-0.5]\nset ytics noenhanced\n"
-		"set key %s noenhanced\nplot ", most - 1, s->n > 1 ? "right top" : "off");
+	fprintf(s->out, " noenhanced\nset yrange [%zu.5:-0.5]\nset key %s noenhanced\nplot ",
+		s->nbars - 1, s->n > 1 ? "right top" : "off");
 	for (size_t i = 0; i < s->n; i++) {
-		/* the labels are those of the first */
-		fprintf(s->out, "%s$b_%zu using 2:($0+%g):3:4%s with xerrorbars lw 2 pt 7 "
-			"lc rgb '%s' title ", i ? ", " : "", i, 0.15 * (double)i,
-			i ? "" : ":ytic(1)", colours[i % 4]);
+		fprintf(s->out, "%s$b_%zu using 2:($1+%g):3:4 with xerrorbars lw 2 pt 7 "
+			"lc rgb '%s' title ", i ? ", " : "", i, 0.15 * (double)i, colours[i % 4]);
 		quoted(s->out, s->inputs[i].name);
 	}
 	fputc('\n', s->out);
@@ -297,9 +325,7 @@ static void all_bars(struct script *s)
 /* Bars need a line each, curves one in the legend. */
 static int height(const struct script *s)
 {
-	size_t rows = s->kind->bars ? bar_rows(s, 0) : 0;
-
-	return s->kind->bars ? 200 + 22 * (int)(rows < 200 ? rows : 200)
+	return s->kind->bars ? 200 + 22 * (int)(s->nbars < 200 ? s->nbars : 200)
 			     : 600 + 19 * (int)legend_rows(s);
 }
 
@@ -331,7 +357,7 @@ int plot_script(const char *verb, const struct plot_input *inputs, size_t n, boo
 		return code;
 	s.kind = plot_kind(json_get_string(inputs[0].json, "schema", ""));
 	if (s.kind->bars)
-		s.panels = bar_rows(&s, 0) > 0;
+		survey_bars(&s);
 	else
 		survey(&s);
 	if (!s.panels)

@@ -13,8 +13,9 @@
 static const char help[] =
 	"usage: barway plot -o FILE RESULT.json...\n"
 	"\n"
-	"Draws results that copylat, copybw or apiperf wrote with --json or --save, as\n"
-	"their --plot does. Several results of one verb are drawn on top of each other.\n"
+	"Draws results that copylat, copybw, apiperf, tune, pplat, bench channel, netlat\n"
+	"or netbw wrote with --json or --save, as their --plot does. Several results of\n"
+	"one schema are drawn on top of each other.\n"
 	"It needs gnuplot, but no GPU: measure there, draw here.\n"
 	"\n"
 	"  -o, --output FILE   the picture: FILE ends in .svg or .png\n"

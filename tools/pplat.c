@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/pingpong.h"
+#include "tools/copyverb.h"
 #include "tools/measure.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -30,7 +31,8 @@ static const char help[] =
 	"                        default 1K, at most 1M\n"
 	"  -t, --iterations N    round trips that are timed one by one, 1 to 1000000;\n"
 	"                        default: what fits in 0.5 s, but 5 to 10000\n"
-	"  -u, --timeout SECONDS how long to wait for an answer, 1 to 600; default 10\n"
+	"  -u, --timeout SECONDS how long to wait for an answer, 1 to 600; default 10;\n"
+	"                        0: for ever\n"
 	"  -a, --alloc FN        cuMemAlloc or cuMemCreate; default cuMemCreate\n"
 	MEASURE_HELP
 	"\n"
@@ -172,13 +174,13 @@ static int open_all(struct pplat *p)
 
 	if (code)
 		return code;
+	if (p->m.soft && p->kind == BENCH_MEMORY_DEVICE)
+		return copyverb_no_alloc(&p->m);
 	p->gpu = bench_gpu_open(p->m.ctx, p->m.dev, reason, sizeof(reason));
 	if (!p->gpu)
 		return failure(VERB, "%s", reason);
-	if (p->m.soft)
-		p->kind = BENCH_MEMORY_BARWAY;
 	if (pingpong_open(&p->pingpong, p->m.ctx, p->m.dev, p->gpu, p->kind, p->max,
-			  p->timeout_s * 1000000000u) < 0)
+			  p->timeout_s ? p->timeout_s * 1000000000u : UINT64_MAX) < 0)
 		return failure(VERB, "%s", p->pingpong.error);
 	p->path = (struct barway_mapping_info){ .size = sizeof(p->path) };
 	if (barway_mapping_query(p->pingpong.map, &p->path) < 0)
@@ -217,13 +219,11 @@ static void close_all(struct pplat *p)
 
 static int parse_alloc(struct pplat *p, const char *text)
 {
-	if (!strcmp(text, "cuMemAlloc"))
-		p->kind = BENCH_MEMORY_DEVICE;
-	else if (!strcmp(text, "cuMemCreate"))
-		p->kind = BENCH_MEMORY_BARWAY;
-	else
-		return usage_error(VERB, "-a: '%s' is not one of cuMemAlloc, cuMemCreate", text);
-	return TOOL_OK;
+	bool cu_mem_alloc;
+	int code = copyverb_parse_alloc(&p->m, text, &cu_mem_alloc);
+
+	p->kind = cu_mem_alloc ? BENCH_MEMORY_DEVICE : BENCH_MEMORY_BARWAY;
+	return code;
 }
 
 static int parse_one(struct pplat *p, int c)
@@ -242,7 +242,7 @@ static int parse_one(struct pplat *p, int c)
 	case 't':
 		return measure_count(&p->m, "-t", optarg, 1, 1000000, &p->iterations);
 	case 'u':
-		return measure_count(&p->m, "-u", optarg, 1, 600, &p->timeout_s);
+		return measure_count(&p->m, "-u", optarg, 0, 600, &p->timeout_s);
 	default:
 		return parse_alloc(p, optarg);
 	}

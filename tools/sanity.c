@@ -16,7 +16,8 @@
  *	          verdict is "passed", "failed" or "waived", reason null where it passed
  *	passed, failed, waived   how many
  *
- * Where there is no device to run on, nothing is printed but the line on standard error.
+ * Where there is no device to run on, nothing is printed but the line on standard error. With -l:
+ * schema "barway-sanity-list-1", and cases, each { "name", "what", "quick" }.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@
 static const char help[] =
 	"usage: barway sanity [-d DEV] [-t SECONDS] [-s CASE]... [-v] [--quick] [--json]\n"
 	"                     [CASE]...\n"
-	"       barway sanity -l\n"
+	"       barway sanity -l [--json]\n"
 	"\n"
 	"Tests this installation on a device: data both ways at every address and size,\n"
 	"of every kind of memory, under running kernels, from threads and processes,\n"
@@ -186,7 +187,7 @@ static int parse(int argc, char **argv, struct run *r, bool *done)
 	return code == TOOL_OK ? choose(r, argc, argv) : code;
 }
 
-static void list(void)
+static void print_list(void)
 {
 	const struct sanity_case *c = NULL;
 
@@ -304,6 +305,27 @@ static void json_total(struct run *r)
 	json_object_end(&r->out);
 }
 
+static void json_list(struct json *j)
+{
+	const struct sanity_case *c = NULL;
+
+	json_init(j, stdout);
+	json_object(j);
+	json_text(j, "schema", "barway-sanity-list-1");
+	json_key(j, "cases");
+	json_array(j);
+	while ((c = sanity_next(c))) {
+		json_object(j);
+		json_text(j, "name", c->name);
+		json_text(j, "what", c->what);
+		json_key(j, "quick");
+		json_bool(j, c->quick);
+		json_object_end(j);
+	}
+	json_array_end(j);
+	json_object_end(j);
+}
+
 /* ---- the verb ---------------------------------------------------------------------------- */
 
 static void run_cases(struct run *r)
@@ -335,7 +357,10 @@ int tool_sanity(int argc, char **argv)
 	if (code || done)
 		return code;
 	if (r.list) {
-		list();
+		if (r.json)
+			json_list(&r.out);
+		else
+			print_list();
 		return TOOL_OK;
 	}
 	progress_begin();

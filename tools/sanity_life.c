@@ -50,8 +50,7 @@ static void freed_of(struct sanity *s, enum bench_memory_kind kind, size_t bytes
 	struct bench_memory mem, other[OTHERS];
 	struct barway_mapping *m;
 
-	if (!sanity_try_alloc(s, kind, bytes, &mem))
-		goto out;
+	sanity_alloc(s, kind, bytes, &mem);
 	OK(barway_map(s->ctx, mem.addr, bytes, NULL, &m));
 	OK(barway_mapping_query(m, &i));
 	memset(data, MINE, bytes);
@@ -71,7 +70,6 @@ static void freed_of(struct sanity *s, enum bench_memory_kind kind, size_t bytes
 		sanity_free(s, &other[k]);
 	}
 	OK(barway_unmap(m));
-out:
 	free(data);
 }
 
@@ -95,9 +93,21 @@ static void freed(struct sanity *s)
 {
 	sanity_open(s);
 	freed_of(s, BENCH_MEMORY_BARWAY, MIB);
-	freed_of(s, BENCH_MEMORY_DEVICE, 4 * MIB);
-	freed_of(s, BENCH_MEMORY_VMM, 4 * MIB);
 	reused(s, s->target.quick ? 3 : 30);
+	sanity_close(s);
+}
+
+static void freed_device(struct sanity *s)
+{
+	sanity_open(s);
+	freed_of(s, BENCH_MEMORY_DEVICE, 4 * MIB);
+	sanity_close(s);
+}
+
+static void freed_vmm(struct sanity *s)
+{
+	sanity_open(s);
+	freed_of(s, BENCH_MEMORY_VMM, 4 * MIB);
 	sanity_close(s);
 }
 
@@ -223,23 +233,6 @@ static void threads(struct sanity *s)
 #define CYCLES 300u
 #define LEAK_TRIES 3u /* other programs use the device's memory and aperture, too */
 
-static void cycles(struct sanity *s, unsigned n)
-{
-	struct barway_map_options anew = { .size = sizeof(anew), .flags = BARWAY_MAP_UNCACHED };
-	struct bench_memory mem;
-	struct barway_mapping *m;
-	char byte = 1;
-
-	for (unsigned i = 0; i < n; i++) {
-		sanity_alloc(s, BENCH_MEMORY_BARWAY, MIB, &mem);
-		OK(barway_map(s->ctx, mem.addr + i, MIB - i, i % 2 ? &anew : NULL, &m));
-		OK(barway_copy_to(m, i, &byte, 1));
-		OK(barway_unmap(m));
-		sanity_free(s, &mem);
-	}
-	OK(barway_cache_flush(s->ctx));
-}
-
 static void check_counters(struct sanity *s)
 {
 	struct barway_counters c = { .size = sizeof(c) };
@@ -255,64 +248,91 @@ static void check_counters(struct sanity *s)
 	      (unsigned long long)c.driver_maps);
 }
 
+static void cycles(struct sanity *s, unsigned n)
+{
+	struct barway_map_options anew = { .size = sizeof(anew), .flags = BARWAY_MAP_UNCACHED };
+	struct bench_memory mem;
+	struct barway_mapping *m;
+	char byte = 1;
+
+	for (unsigned i = 0; i < n; i++) {
+		sanity_alloc(s, BENCH_MEMORY_BARWAY, MIB, &mem);
+		OK(barway_map(s->ctx, mem.addr + i, MIB - i, i % 2 ? &anew : NULL, &m));
+		OK(barway_copy_to(m, i, &byte, 1));
+		OK(barway_unmap(m));
+		sanity_free(s, &mem);
+	}
+	OK(barway_cache_flush(s->ctx));
+	check_counters(s);
+}
+
 /* A leak of one page in each cycle would show. */
 static uint64_t lost(uint64_t before, uint64_t after)
 {
 	return before == UINT64_MAX || after >= before ? 0 : before - after;
 }
 
-static void leaks(struct sanity *s)
+/* What is held after @n rounds is what was held before; a context is open. */
+static void hold_no_more(struct sanity *s, void (*round)(struct sanity *s, unsigned n), unsigned n,
+			 const char *what)
 {
 	struct sanity_held before, after;
 	uint64_t bar1 = 0, memory = 0;
 
-	sanity_open(s);
-	cycles(s, 20);
 	for (unsigned try = 0; try < LEAK_TRIES; try++) {
 		sanity_held(s, &before);
-		cycles(s, CYCLES);
+		round(s, n);
 		sanity_held(s, &after);
-		check_counters(s);
-		CHECK(after.files == before.files, "after %u cycles %d files more are open", CYCLES,
+		CHECK(after.files == before.files, "after %u %s %d files more are open", n, what,
 		      (int)after.files - (int)before.files);
 		bar1 = lost(before.bar1_free, after.bar1_free);
 		memory = lost(before.memory_free, after.memory_free);
-		if (bar1 < CYCLES * 4096 && memory < CYCLES * 4096)
+		if (bar1 < n * 4096 && memory < n * 4096)
 			break;
 	}
-	CHECK(bar1 < CYCLES * 4096, "after %u cycles %llu bytes of the BAR1 aperture did not come "
-	      "back, %u times in a row", CYCLES, (unsigned long long)bar1, LEAK_TRIES);
-	CHECK(memory < CYCLES * 4096, "after %u cycles %llu bytes of GPU memory did not come back, "
-	      "%u times in a row", CYCLES, (unsigned long long)memory, LEAK_TRIES);
+	CHECK(bar1 < n * 4096, "after %u %s %llu bytes of the BAR1 aperture did not come back, %u "
+	      "times in a row", n, what, (unsigned long long)bar1, LEAK_TRIES);
+	CHECK(memory < n * 4096, "after %u %s %llu bytes of GPU memory did not come back, %u times "
+	      "in a row", n, what, (unsigned long long)memory, LEAK_TRIES);
+}
+
+static void leaks(struct sanity *s)
+{
+	sanity_open(s);
+	cycles(s, 20);
+	hold_no_more(s, cycles, CYCLES, "cycles");
 	sanity_close(s);
 }
 
-/* Contexts, too; with mappings that are left to barway_close(). */
-static void leaks_contexts(struct sanity *s)
+/* One after the other; half of them leave a mapping to barway_close(). */
+static void contexts(struct sanity *s, unsigned n)
 {
-	struct sanity_held before, after;
 	struct barway_mapping *m;
 	struct bench_memory mem;
 
-	for (unsigned i = 0; i < 30; i++) {
-		sanity_open(s);
-		if (i == 5)
-			sanity_held(s, &before);
-		if (i == 29)
-			sanity_held(s, &after);
+	for (unsigned i = 0; i < n; i++) {
 		sanity_alloc(s, BENCH_MEMORY_BARWAY, MIB, &mem);
 		OK(barway_map(s->ctx, mem.addr, 65536, NULL, &m));
 		if (i % 2)
 			OK(barway_unmap(m));
 		sanity_free(s, &mem);
 		sanity_close(s);
+		sanity_open(s);
 	}
-	CHECK(after.files == before.files, "after 24 contexts %d files more are open",
-	      (int)after.files - (int)before.files);
+}
+
+static void leaks_contexts(struct sanity *s)
+{
+	sanity_open(s);
+	contexts(s, 6);
+	hold_no_more(s, contexts, 24, "contexts");
+	sanity_close(s);
 }
 
 const struct sanity_case sanity_life[] = {
 	{ "freed", "memory freed under a mapping: nobody else's data is seen", true, freed },
+	{ "freed_device", "the same of cuMemAlloc()", true, freed_device },
+	{ "freed_vmm", "the same of cuMemCreate()", true, freed_vmm },
 	{ "close_live", "a context closed with mappings", false, close_live },
 	{ "threads", "threads that map and copy on shared pages", false, threads },
 	{ "leaks", "memory, files and BAR1 come back", false, leaks },

@@ -280,6 +280,8 @@ static void run_find(const char *device, int fd)
 	else
 		f.ret = device ? barway_device_find(ctx, device, &dev)
 			       : barway_device_get(ctx, 0, &dev);
+	if (f.ret == -EINVAL)
+		f.ret = -ENODEV; /* the name is empty */
 	if (f.ret == 0 && barway_device_query(dev, &f.info) < 0)
 		f.ret = -EIO;
 	if (f.ret < 0)

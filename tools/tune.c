@@ -158,8 +158,19 @@ static int ask_row(struct tune *t, const struct asked *a, uint32_t direction, ui
 			return failure(VERB, "%s", barway_errmsg());
 		snprintf(t->source, sizeof(t->source), "%s", row->plan[host].source);
 		snprintf(t->file, sizeof(t->file), "%s", row->plan[host].file);
+		snprintf(t->ignored, sizeof(t->ignored), "%s", row->plan[host].ignored);
 	}
 	return TOOL_OK;
+}
+
+/* What mappings are like here, before anything is measured. */
+static int learn_path(struct tune *t)
+{
+	struct asked a = { 0 };
+	int code = open_asked(t, 4096, &a);
+
+	close_asked(t, &a);
+	return code;
 }
 
 static int show(struct tune *t)
@@ -220,13 +231,12 @@ static void print_where(const struct tune *t)
 /* With a word on the methods that were not there to be measured. */
 static void print_head(const struct tune *t)
 {
-	measure_print_head(&t->m, t->show ? &t->path : NULL);
+	measure_print_head(&t->m, &t->path);
 	if (t->show)
 		return;
 	if (t->m.soft)
 		puts("the plan that comes of it is the soft GPU's alone");
-	printf("helper threads: %llu%s; resident copier: %s\n", (unsigned long long)t->m.helpers,
-	       t->m.helpers || t->threads_given ? "" : ", or what BARWAY_COPY_THREADS says",
+	printf("helper threads: %llu; resident copier: %s\n", (unsigned long long)t->m.helpers,
 	       t->m.resident ? "started" : "none (--resident)");
 	fflush(stdout);
 }
@@ -235,6 +245,8 @@ static int run(struct tune *t)
 {
 	int code = measure_open(&t->m);
 
+	if (code == TOOL_OK && !t->show)
+		code = learn_path(t);
 	if (code)
 		return code;
 	if (!t->m.json && !t->show)

@@ -29,6 +29,7 @@ struct tune {
 	struct tune_row rows[TUNE_ROWS];
 	size_t n;
 	char source[96], file[512]; /* of the plan in force; file "": built in, or none written */
+	char ignored[512];          /* --show: why a file was not taken; "": there is none such */
 };
 
 extern const char *const tune_methods[TUNE_METHODS]; /* "cpu" */

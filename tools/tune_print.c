@@ -109,6 +109,8 @@ void tune_print_plan(const struct tune *t)
 
 	text_field(stdout, "plan", t->source);
 	text_field(stdout, "file", *t->file ? t->file : "none");
+	if (*t->ignored)
+		text_field(stdout, "ignored", t->ignored);
 	for (size_t i = 0; i < t->n; i++) {
 		const struct tune_row *row = &t->rows[i];
 
@@ -179,6 +181,7 @@ static void json_all(struct json *j, const struct tune *t,
 	json_bool(j, t->m.resident);
 	measure_json_text(j, "source", t->source);
 	measure_json_text(j, "file", t->file);
+	measure_json_text(j, "ignored", t->ignored);
 	json_key(j, "results");
 	json_array(j);
 	for (size_t i = 0; i < t->n; i++) {

@@ -18,6 +18,7 @@ int barway_plan(struct barway_mapping *handle, uint32_t direction, size_t offset
 	struct barway_plan_info i = { 0 };
 	const struct bw_copy_method *method;
 	struct bw_reason why = { "" };
+	const struct bw_plan *plan;
 	struct bw_segment seg;
 	struct bw_copy copy;
 
@@ -48,9 +49,11 @@ int barway_plan(struct barway_mapping *handle, uint32_t direction, size_t offset
 	if (host && !bw_device_resolve((uintptr_t)host, &seg))
 		i.host_kind = seg.kind;
 	snprintf(i.name, sizeof(i.name), "%s", method->name);
-	snprintf(i.source, sizeof(i.source), "%s", bw_plan_of(m->win->segs[0].dev)->source);
+	plan = bw_plan_of(m->win->segs[0].dev);
+	snprintf(i.source, sizeof(i.source), "%s", plan->source);
 	snprintf(i.reason, sizeof(i.reason), "%s", why.text);
-	snprintf(i.file, sizeof(i.file), "%s", bw_plan_of(m->win->segs[0].dev)->file);
+	snprintf(i.file, sizeof(i.file), "%s", plan->file);
+	snprintf(i.ignored, sizeof(i.ignored), "%s", plan->ignored);
 	return bw_struct_out(info, &i, sizeof(i), offsetof(struct barway_plan_info, reason),
 			     "barway_plan: struct barway_plan_info");
 }

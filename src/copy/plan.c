@@ -40,16 +40,20 @@ static void fill_limits(struct bw_plan *plan);
 
 static void find(const struct bw_device *dev, struct bw_plan *plan)
 {
+	char ignored[sizeof(plan->ignored)] = "";
 	struct bw_sentence kept;
 	int ret;
 
 	bw_err_keep(&kept);
 	ret = bw_plan_read(dev, plan);
 	if (ret && ret != -ENOENT)
-		bw_log(BW_LOG_WARN, "%s: the built-in plan is taken", bw_err_text());
+		snprintf(ignored, sizeof(ignored), "%s", bw_err_text());
 	bw_err_put_back(&kept);
+	if (*ignored)
+		bw_log(BW_LOG_WARN, "%s: the built-in plan is taken", ignored);
 	if (ret)
 		bw_plan_built_in(dev, plan);
+	memcpy(plan->ignored, ignored, sizeof(ignored));
 	fill_limits(plan);
 }
 

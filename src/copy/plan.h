@@ -29,6 +29,7 @@ struct bw_curve {
 struct bw_plan {
 	char source[96];
 	char file[512]; /* which it was read from, "": built in */
+	char ignored[512]; /* why a file that is there was not taken; "": there is none such */
 	unsigned threads; /* helpers and the caller, with which the curves of threads were taken */
 	struct bw_curve curve[BW_CURVES][2][2]; /* [method][direction - 1][pinned] */
 	/* Sizes up to which one CPU thread is the choice whatever the host memory is, of all
@@ -74,7 +75,7 @@ const struct bw_plan *bw_plan_least(void);
 /* A plan in the text of such a file, of whatever machine. */
 int bw_plan_parse(const char *text, struct bw_plan *plan);
 
-/* Reads the plan of @dev from its file; -ENOENT where there is none that matches. */
+/* Reads the plan of @dev from its file; -ENOENT there is none, -EBADMSG it cannot be taken. */
 int bw_plan_read(const struct bw_device *dev, struct bw_plan *plan);
 /* Replaces the file as a whole. @path NULL: its place, made where it is missing. */
 int bw_plan_write(const struct bw_device *dev, const struct bw_plan *plan, const char *path);

@@ -17,6 +17,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,7 +204,7 @@ static int parse_line(const char *line, const struct machine *m, struct bw_plan 
 	return parse_curve(line, plan) ? 1 : -1;
 }
 
-/* @text is changed. @m NULL: of any machine. 0, -ENOENT not of this machine, -EBADMSG. */
+/* @text is changed. @m NULL: of any machine. 0 or -EBADMSG. */
 static int parse(char *text, const struct machine *m, struct bw_plan *plan, const char *path)
 {
 	unsigned number = 0, has = 0;
@@ -215,14 +216,16 @@ static int parse(char *text, const struct machine *m, struct bw_plan *plan, cons
 		number++;
 		if (number == 1) {
 			if (strcmp(line, FORMAT))
-				return bw_err(ENOENT, "plan %s: not of this version", path);
+				return bw_err(EBADMSG, "plan %s: not a plan of this version: run "
+					      "'barway tune'", path);
 			continue;
 		}
 		if (!*line || *line == '#')
 			continue;
 		ret = parse_line(line, m, plan, &has);
 		if (!ret)
-			return bw_err(ENOENT, "plan %s: of another machine", path);
+			return bw_err(EBADMSG, "plan %s: of another machine or driver: run "
+				      "'barway tune'", path);
 		if (ret < 0)
 			return bw_err(EBADMSG, "plan %s: line %u is not understood: remove the "
 				      "file, or run 'barway tune'", path, number);
@@ -345,11 +348,27 @@ static int make_folders(char *path)
 	return 0;
 }
 
+/* What is to be replaced: behind a link, which stays, the file; never what is none. */
+static int resolve(char path[PATH_MAX])
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (lstat(path, &st))
+		return 0; /* there is nothing yet, or making it will say why not */
+	if (!realpath(path, real) || stat(real, &st))
+		return bw_err(errno, "write plan %s: %s: give a file", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return bw_err(EINVAL, "write plan %s: not a regular file: give another name", path);
+	strcpy(path, real);
+	return 0;
+}
+
 /* Under a name of its own first, so that a reader and another writer see whole files only. */
 static int replace(const char *path, const struct machine *m, const struct bw_plan *plan,
 		   const char *remedy)
 {
-	char temporary[4096 + 16];
+	char temporary[PATH_MAX + 16];
 	bool written;
 	FILE *f;
 	int fd;
@@ -379,7 +398,7 @@ static int replace(const char *path, const struct machine *m, const struct bw_pl
 int bw_plan_write(const struct bw_device *dev, const struct bw_plan *plan, const char *given)
 {
 	struct machine m;
-	char path[4096];
+	char path[PATH_MAX];
 	int ret = 0;
 
 	machine_of(dev, &m);
@@ -392,6 +411,8 @@ int bw_plan_write(const struct bw_device *dev, const struct bw_plan *plan, const
 		if (!ret)
 			ret = make_folders(path);
 	}
+	if (!ret)
+		ret = resolve(path);
 	return ret ? ret : replace(path, &m, plan, given ? "give a file in a folder of yours" :
 				   "set BARWAY_PLAN_DIR to a folder of yours");
 }

@@ -216,7 +216,8 @@ static void plan_info(void)
 	FIELD(barway_plan_info, source, 40, 96);
 	FIELD(barway_plan_info, reason, 136, 512);
 	FIELD(barway_plan_info, file, 648, 512);
-	CHECK_EQ(sizeof(struct barway_plan_info), 1160);
+	FIELD(barway_plan_info, ignored, 1160, 512);
+	CHECK_EQ(sizeof(struct barway_plan_info), 1672);
 }
 
 static void tune_point(void)

@@ -54,7 +54,8 @@ barway pplat: -s: '7' is too small: give at least 8|pplat -s 7
 barway pplat: -s: '12' is not a multiple of 8 of at most 1M|pplat -s 12
 barway pplat: -s: '2M' is not a multiple of 8 of at most 1M|pplat -s 2M
 barway pplat: -t: '0' is not a number from 1 to 1000000|pplat -t 0
-barway pplat: -u: '601' is not a number from 1 to 600|pplat -u 601
+barway pplat: -u: '601' is not a number from 0 to 600|pplat -u 601
+barway pplat: -a: the soft GPU has no cuMemAlloc|pplat -a cuMemAlloc
 barway pplat: -a: 'malloc' is not one of cuMemAlloc, cuMemCreate|pplat -a malloc
 barway bench: say what: channel; see 'barway bench --help'|bench
 barway bench: unknown 'tunnel'; see 'barway bench --help'|bench tunnel
@@ -62,6 +63,7 @@ barway bench: unknown option '--json'; see 'barway bench --help'|bench --json
 barway bench channel: unknown option '-x'; see 'barway bench channel --help'|bench channel -x
 barway bench channel: unexpected argument 'y'; see 'barway bench channel --help'|bench channel y
 barway bench channel: -s: '8' is too small: give at least 16|bench channel -s 8
+barway bench channel: -s: '100' is not a multiple of 8|bench channel -s 100
 barway bench channel: -s: '2K' is too large: a message has at most 1024 bytes|bench channel -s 2K
 barway bench channel: -n: '99' is not a number from 100 to 100000000|bench channel -n 99
 barway bench channel: -b: '129' is not a number from 1 to 128|bench channel -b 129
@@ -85,7 +87,7 @@ check 'pplat on the soft GPU' pplat_soft
 
 pplat_flag()
 {
-	run "$tool" pplat -s 8 -t 5
+	run "$tool" pplat -s 8 -t 5 -u 0
 	[ "$code" = 0 ] && [ "$(grep -cE '^ +[0-9]+( +[0-9.]+){8}$' "$tmp/out")" = 1 ]
 }
 check 'pplat, the flag alone' pplat_flag
@@ -103,7 +105,7 @@ check 'pplat: no memory on the device' pplat_no_memory
 bench_soft()
 {
 	run "$tool" bench channel -t 3 -n 500 -s 64
-	[ "$code" = 0 ] && quiet err && plain && narrow 90 &&
+	[ "$code" = 0 ] && quiet err && plain && narrow 115 &&
 		head -n 1 "$tmp/out" | grep -q '^Soft GPU: ' &&
 		grep -qE '^thread, with fences, 16 bytes( +[0-9.]+){4}$' "$tmp/out" &&
 		grep -qE '^warp, no fences, 64 bytes( +[0-9.]+){4}$' "$tmp/out" &&
@@ -118,7 +120,27 @@ bench_soft()
 }
 check 'bench channel on the soft GPU' bench_soft
 
+# Sizes end with the one that was given, those of bursts too.
+bench_sizes()
+{
+	run "$tool" bench channel -t 2 -n 300 -s 104 -b 2
+	[ "$code" = 0 ] && quiet err && grep -qE '^warp, with fences, 104 bytes ' "$tmp/out" &&
+		grep -qE '^block, no fences, 64 bytes ' "$tmp/out" &&
+		grep -qE '^flag in pinned memory, 104 bytes ' "$tmp/out" &&
+		grep -qE '^to the GPU, warp, 104 bytes ' "$tmp/out" &&
+		grep -qE '^to the CPU, warps, 2 x 1024, 104 bytes ' "$tmp/out" &&
+		! grep -qE '(256|1024) bytes ' "$tmp/out" &&
+		grep -q '^barway .* bench channel: .*; provider soft ' "$tmp/out"
+}
+check 'bench channel, sizes up to one' bench_sizes
+
 # ---- JSON, and what is made of it ---------------------------------------------------------
+
+members() # NAME: of the JSON that was printed
+{
+	cp "$tmp/out" "$tmp/json"
+	python3 "$here/doctor_test_schema.py" "$here/snapshots/$1-schema.txt" "$tmp/json" >"$tmp/out"
+}
 
 json() # SCHEMA ROWS ARGUMENT...: that many rows or more, each measured and named by what it is
 {
@@ -156,8 +178,10 @@ saved()
 
 if command -v python3 >/dev/null 2>&1; then
 	check 'JSON of pplat' json barway-pplat-1 4 pplat --json -s 16 -t 5
+	check 'JSON of pplat: its members' members pplat
 	check 'JSON of bench channel' json barway-bench-channel-1 20 \
 		bench channel --json -t 3 -n 500 -s 16
+	check 'JSON of bench channel: its members' members bench-channel
 	check 'pplat saved and compared' saved
 else
 	skip 'JSON' 'python3 is not there'

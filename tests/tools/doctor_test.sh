@@ -110,7 +110,33 @@ check 'no GPU in a container' says 0 no-gpu no-gpu 'docker run --gpus all' 'no N
 rm -rf "$root/sys"
 check 'no PCI bus at all' says 0 no-gpu no-gpu '' 'nothing in /sys/bus/pci/devices'
 with='env BARWAY_FAULT=device-alloc@1'
-check 'not even the soft GPU' wrong soft-gpu 'build and install Barway anew' 'the soft GPU: '
+check 'not even the soft GPU' wrong soft-gpu 'unset BARWAY_FAULT; where that does not help: build' \
+	'the soft GPU: '
+with='env BARWAY_DEVICES=bogus'
+check 'no GPU, and devices that there are not' wrong bad-parameter 'give auto, cuda or soft, or unset it' \
+	BARWAY_DEVICES
+with='env BARWAY_SOFT_BAR1=xyz'
+check 'no GPU, and a size that is none' wrong bad-parameter 'BARWAY_SOFT_BAR1' 'not a value for it'
+with='env BARWAY_PROVIDERS=rm'
+check 'no GPU, and no provider of the soft GPU' wrong providers-excluded 'unset BARWAY_PROVIDERS' \
+	'not among the allowed'
+with='env BARWAY_DEVICES=cuda'
+check 'no GPU, and programs want one' wrong devices-cuda 'unset BARWAY_DEVICES' "is 'cuda'"
+soft_first()
+{
+	with='env BARWAY_DEVICES=cuda'
+	run doctor
+	[ "$code" = 1 ] && head -n 1 "$tmp/out" | grep -q '^Soft GPU: ' && [ "$(grep -c '^Soft GPU: ' \
+		"$tmp/out")" = 1 ]
+}
+check 'no GPU, and programs want one: the first line' soft_first
+soft_device() # -d is looked at on the soft GPU, too
+{
+	with='env BARWAY_SOFT_DEVICES=2'
+	run doctor --json -d 1 && [ "$code" = 0 ] && [ "$(grep -c '"name": "Barway soft GPU"' \
+		"$tmp/out")" = 2 ] && [ "$(cat "$root/sanity.run")" = 'soft sanity --quick --json -d 1' ]
+}
+check 'no GPU: one of two soft GPUs' soft_device
 without_gpu
 sanity 1 '{"cases": [{"name": "basics", "verdict": "failed", "reason": "it does not", "ms": 1}],
 	"passed": 0, "failed": 1, "waived": 0}'
@@ -261,7 +287,7 @@ FAKENV=cuinit=-2
 check 'cuInit crashes' wrong crashed 'report it' 'cuInit ended its process: Aborted'
 machine
 with='env BARWAY_CACHE_BYTES=abc'
-check 'a parameter that is no value' wrong bad-parameter 'unset that variable' BARWAY_CACHE_BYTES
+check 'a parameter that is no value' wrong bad-parameter 'or unset it' BARWAY_CACHE_BYTES
 
 # ---- providers -----------------------------------------------------------------------------
 
@@ -457,6 +483,10 @@ check 'an argument' refused "unexpected argument 'x'" x
 check 'no time' refused "-t: '0' is not a number from 1 to 3600" -t 0
 check 'much time' refused "-t: '3601' is not a number from 1 to 3600" -t 3601
 check 'no such device' refused '-d: ' -d 99
+without_gpu
+for device in 7 nonsense ''; do
+	check "no such device, and no GPU: '$device'" refused '-d: ' -d "$device"
+done
 
 # Keys and types of the JSON: of a machine with everything, one without a GPU, and a broken one.
 schemas()
@@ -518,7 +548,11 @@ every_id() # of the list is in the page, and was played through
 		case $seen in *" $id "*) ;; *) missing="$missing $id(never found)" ;; esac
 	done
 	echo "missing:$missing" >"$tmp/err"
-	[ -z "$missing" ] && [ "$(grep -c '^[a-z]' "$tmp/out")" -gt 40 ]
+	[ -z "$missing" ] && [ "$(grep -c '^[a-z]' "$tmp/out")" -gt 40 ] || return 1
+	listed=$(grep -c '^[a-z]' "$tmp/out")
+	run doctor --list --json
+	[ "$code" = 0 ] && has out '"schema": "barway-doctor-list-1"' &&
+		[ "$(grep -c '"id": ' "$tmp/out")" = "$listed" ]
 }
 check 'every diagnosis' every_id
 

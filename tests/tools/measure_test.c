@@ -465,10 +465,32 @@ static void quotes_what_is_in_files(void)
 	free(script);
 	inputs[0].json = bars;
 	CHECK_EQ(make_script(inputs, 1, false), TOOL_OK);
-	CHECK_HAS(script, "\"x??EOD?system('id')\" 1 1 1\n");
+	CHECK_HAS(script, "('x\"?EOD?system(''id'')' 0)\n");
+	CHECK_HAS(script, "\n0 1 1 1\n");
 	free(script);
 	json_free(v);
 	json_free(bars);
+}
+
+/* Rows of two results stand beside each other where they are the same. */
+static void bars_stand_by_their_names(void)
+{
+#define CALL(name, size, us) "{\"call\": \"" name "\", \"size_bytes\": " #size ", " \
+			     "\"time\": {\"median_us\": " #us "}}"
+#define CALLS(rows) "{\"schema\": \"barway-apiperf-1\", \"results\": [" rows "]}"
+	struct json_value *a = parse(CALLS(CALL("map", 1024, 1) "," CALL("flush", 0, 2)));
+	struct json_value *b = parse(CALLS(CALL("map", 2048, 3) "," CALL("map", 1024, 4) ","
+					   CALL("flush", 0, 5)));
+	struct plot_input inputs[] = { { .name = "a", .json = a }, { .name = "b", .json = b } };
+
+	CHECK_EQ(make_script(inputs, 2, false), TOOL_OK);
+	CHECK_HAS(script, "$b_0 << EOD\n0 1 1 1\n1 2 2 2\nEOD\n");
+	CHECK_HAS(script, "$b_1 << EOD\n2 3 3 3\n0 4 4 4\n1 5 5 5\nEOD\n");
+	CHECK_HAS(script, "('map, 1 KiB' 0, 'flush, 0 B' 1, 'map, 2 KiB' 2)\n");
+	CHECK_HAS(script, "set yrange [2.5:-0.5]\n");
+	free(script);
+	json_free(a);
+	json_free(b);
 }
 
 static void refuses_to_draw(void)
@@ -529,6 +551,13 @@ static void places_by_default(void)
 
 	CHECK_EQ(place_choose("test", &c, -1, &node), TOOL_OK);
 	CHECK_EQ(node, -1);
+	if (place_nodes() == 1) {
+		c.want = PLACE_NEAR;
+		CHECK_EQ(place_choose("test", &c, -1, &node), TOOL_OK);
+		CHECK_EQ(node, -1);
+		CHECK_EQ(place_choose("test", &c, 0, &node), TOOL_OK);
+		c.want = PLACE_DEFAULT;
+	}
 	CHECK_EQ(place_bind("test", -1), TOOL_OK);
 	CHECK(!place_warn("test", &c, -1));
 }
@@ -626,6 +655,7 @@ int main(int argc, char **argv)
 		TEST(warns_of_options),
 		TEST(draws_the_soft_gpu_as_such),
 		TEST(quotes_what_is_in_files),
+		TEST(bars_stand_by_their_names),
 		TEST(refuses_to_draw),
 		TEST(places_parse),
 		TEST(places_by_default),

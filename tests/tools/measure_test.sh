@@ -136,10 +136,12 @@ barway copylat: --compare prints a table: not together with --json|copylat --jso
 barway copylat: unknown option '--frob'; see 'barway copylat --help'|copylat --frob
 barway copylat: -s needs a value; see 'barway copylat --help'|copylat -s
 barway copylat: unexpected argument 'extra'; see 'barway copylat --help'|copylat extra
+barway copylat: -s and --copy-size: sizes up to one, or one: leave one away|copylat -s 32 --copy-size 64
 barway copybw: -c: '0' is too small|copybw -c 0
 barway copybw: -d: |copybw -d 99
 barway copybw: -t: 'x' is not a number from 1 to 64|copybw -t x
 barway apiperf: -s: '7' is too small: give at least 8|apiperf -s 7
+barway apiperf: --histograms are not in the JSON|apiperf --json --histograms
 barway apiperf: -n: '0' is not a number from 1 to 1000000|apiperf -n 0
 barway apiperf: -a: the soft GPU has no cuMemAlloc|apiperf -a cuMemAlloc
 barway apiperf: -d: |apiperf -d 99
@@ -229,6 +231,13 @@ copylat_pinned()
 	[ "$code" = 0 ] && has out ", pinned to CPU $cpu; "
 }
 check 'copylat pinned to one CPU' copylat_pinned
+
+threads_of_environment()
+{
+	with BARWAY_COPY_THREADS=2 copylat --copy-size 64 -r 2 -w 2 --methods barway_threads --json
+	[ "$code" = 0 ] && has out '"helpers": 2' && has out '"barway_threads": {'
+}
+check 'helper threads that the environment asks for' threads_of_environment
 
 copylat_one_way() # DIRECTION TITLE OTHER-TITLE
 {
@@ -482,7 +491,11 @@ cuda_not_soft()
 }
 no_node()
 {
-	on_cuda copylat -s 1 --numa near
+	on_cuda copylat -s 1 --numa near -w 1 -r 1
+	if [ ! -e /sys/devices/system/node/node1 ]; then
+		[ "$code" = 0 ] && quiet err
+		return
+	fi
 	[ "$code" = 2 ] && lines err 1 && has err 'the system does not say which NUMA node'
 }
 if [ -n "$fakenv" ]; then
@@ -575,12 +588,46 @@ without_gnuplot() # ARGUMENT...: said before anything is measured
 	echo old >"$tmp/no.svg"
 	PATH=$tmp/empty "$tool" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
 	code=$?
-	said_no 1 'apt-get install gnuplot-nox'
+	said_no 1 'apt-get install gnuplot-nox' && [ "$(cat "$tmp/no.svg")" = old ]
 }
 if [ -z "$MESON_EXE_WRAPPER" ]; then
 	check 'no gnuplot' without_gnuplot copylat -s 1 -r 2 -w 2 --plot "$tmp/no.svg"
 	check 'no gnuplot, plot' without_gnuplot plot -o "$tmp/no.svg" "$tmp/lat.json"
 fi
+
+# A gnuplot that does what $1 says, and a picture that there is, behind a link.
+spoiled_gnuplot() # SCRIPT MESSAGE
+{
+	mkdir -p "$tmp/bin" && printf '#!/bin/sh\n%s\n' "$1" >"$tmp/bin/gnuplot" &&
+		chmod +x "$tmp/bin/gnuplot" && echo old >"$tmp/old.svg" &&
+		ln -sf old.svg "$tmp/keep.svg" || return 1
+	with "PATH=$tmp/bin:$PATH" plot -o "$tmp/keep.svg" "$tmp/lat.json"
+	[ "$code" = 1 ] && quiet out && lines err 1 && has err "barway plot: no picture: $2" &&
+		[ -L "$tmp/keep.svg" ] && [ "$(cat "$tmp/old.svg")" = old ]
+}
+if [ -z "$MESON_EXE_WRAPPER" ]; then
+	check 'gnuplot fails' spoiled_gnuplot 'echo "line 3: oops" >&2; exit 3' 'gnuplot failed: line 3: oops'
+	check 'gnuplot fails and says nothing' spoiled_gnuplot 'exit 3' 'gnuplot failed, exit status 3'
+	check 'gnuplot is ended' spoiled_gnuplot 'kill -9 $$' 'gnuplot was ended by signal 9'
+	check 'gnuplot draws half' spoiled_gnuplot 'echo "<svg>"' 'what gnuplot drew is not whole'
+fi
+
+full_disk()
+{
+	run plot -o "$tmp/full.png" "$tmp/lat.json"
+	[ "$code" = 1 ] && quiet out && lines err 1 && has err 'full.png'"' cannot be written: No space" &&
+		[ -c "$tmp/full.png" ]
+}
+
+# The old picture is behind a link, which stays.
+drawn_anew()
+{
+	echo old >"$tmp/old.svg" && chmod 600 "$tmp/old.svg" && ln -sf old.svg "$tmp/keep.svg" || return 1
+	run plot -o "$tmp/keep.svg" "$tmp/lat.json"
+	[ "$code" = 0 ] && quiet err && [ -L "$tmp/keep.svg" ] &&
+		[ -n "$(find "$tmp/old.svg" -perm 600)" ] && tail -c 8 "$tmp/old.svg" | grep -q '</svg>' &&
+		[ -z "$(find "$tmp" -name 'old.svg.*')" ]
+}
 
 drawn()
 {
@@ -627,6 +674,12 @@ check 'what cannot be drawn' not_drawn
 if command -v gnuplot >/dev/null 2>&1; then
 	check 'copylat draws' drawn
 	check 'a saved result is drawn' drawn_later "$tmp/lat.json"
+	check 'a picture is drawn anew' drawn_anew
+	if mknod "$tmp/full.png" c 1 7 2>/dev/null; then
+		check 'no room for a picture' full_disk
+	else
+		skip 'no room for a picture' 'mknod is not allowed'
+	fi
 	check 'calls are drawn' drawn_later "$tmp/api.json"
 	check 'two results in one picture' drawn_together
 	! forks || check 'callers are drawn' callers_drawn

@@ -72,6 +72,7 @@ barway netlat: --server a and --listen b: give the address once|netlat --server 
 barway netlat: -s: '7' is too small: give at least 8|netlat --local -s 7
 barway netlat: -s: 'x' is not a size: give bytes with an optional K, M or G|netlat --local -s x
 barway netlat: -s: more than 256 MiB are not measured|netlat --local -s 1G
+barway netlat: -s and -c: sizes up to one, or one: leave one away|netlat --local -s 64 -c 8
 barway netlat: -c: '0' is too small: give at least 1|netlat --local -c 0
 barway netlat: -t: '0' is not a number from 1 to 1000000|netlat --local -t 0
 barway netlat: --operations: 'put,take' is not a list of put, get, send|netlat --local --operations put,take
@@ -86,7 +87,22 @@ barway paths: unknown option '--once'; see 'barway paths --help'|paths --once
 barway paths: unexpected argument 'b'; see 'barway paths --help'|paths a b
 barway paths: --local starts the other end itself: not together with the name of another|paths --local a
 barway paths: --secret-file is for the name of another end|paths --secret-file x
+barway netlat: --network quantum: there is no such network: give auto, tcp|netlat --local --network quantum
+barway paths: --network quantum: there is no such network|paths --network quantum
+barway netlat: --listen 'foo': not an IPv4 or IPv6 address in numbers|netlat --local --listen foo
+barway netlat: --listen '127.0.0.1:x': its port is not a number up to 65535|netlat --local --listen 127.0.0.1:x
+barway netlat: --listen '192.0.2.77': no interface of this machine has the address|netlat --local --listen 192.0.2.77
+barway paths: --listen '192.0.2.77': no interface of this machine has the address|paths --listen 192.0.2.77
+barway netlat: --server 'x:y': not an IPv4 or IPv6 address|netlat --server x:y
+barway netlat: --server '192.0.2.77': no interface of this machine|netlat --server 192.0.2.77
+barway netlat: 'nosuch': not an IPv4 or IPv6 address in numbers: give the name|netlat nosuch
+barway netlat: '127.0.0.1': it has no port: give the name|netlat 127.0.0.1
+barway netlat: '127.0.0.1:99999': its port is not a number up to 65535|netlat 127.0.0.1:99999
+barway netlat: '[::1]x': its port is not a number|netlat [::1]x
+barway paths: 'nosuch:1': not an IPv4 or IPv6 address|paths nosuch:1
+barway netlat: --interfaces ',': there is no address in it|netlat --local --interfaces ,
 TABLE
+check 'bad input: an empty name' refused 2 "barway netlat: '': not an IPv4 or IPv6" netlat ''
 
 usage()
 {
@@ -133,7 +149,6 @@ with="--secret-file $tmp/secret"
 
 # shellcheck disable=SC2086
 {
-	check 'a bad name' refused 1 'nosuch: not an IPv4 or IPv6 address' netlat nosuch $with
 	check 'nobody listens' refused 1 '127.0.0.1:1: nobody listens there' netlat 127.0.0.1:1 $with
 	check 'nobody listens, netbw' refused 1 'nobody listens there' netbw 127.0.0.1:1 $with
 	check 'no secret' refused 1 'no secret: give the same 16 to 1024 random bytes' netlat 127.0.0.1:1
@@ -141,9 +156,6 @@ with="--secret-file $tmp/secret"
 		--secret-file "$tmp/none"
 	check 'a short secret' refused 1 'it has 15 bytes' netlat 127.0.0.1:1 --secret-file "$tmp/short"
 	check 'an open secret' refused 1 'chmod 600' netlat 127.0.0.1:1 --secret-file "$tmp/open"
-	check 'an unknown network' refused 1 'network quantum' netlat --local --network quantum
-	check 'no such address' refused 1 'no interface of this machine has the address' \
-		netlat --server 192.0.2.77 $with
 }
 
 no_direct()
@@ -156,7 +168,7 @@ check 'direct over tcp says why not' no_direct
 
 paths_fail()
 {
-	run "$tool" paths --network quantum
+	run "$tool" paths --network cxi
 	[ "$code" = 1 ] && lines err 1 && has err 'barway paths: no network can be used: '
 }
 check 'paths: no network at all' paths_fail

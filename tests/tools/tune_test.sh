@@ -73,6 +73,7 @@ dry()
 	run --dry-run --threads 0
 	[ "$code" = 0 ] && quiet err && plain && grep -q '^Soft GPU: ' "$tmp/out" &&
 		has out "the soft GPU's alone" && has out 'written           nothing' &&
+		sed -n 2p "$tmp/out" | grep -q '; provider soft ' &&
 		has out 'host to GPU, microseconds' && has out 'GPU to host, microseconds' &&
 		has out ' cpu ' && has out ' ce ' && ! has out resident\ \  && [ "$(rows)" = 30 ] &&
 		[ ! -e "$tmp/plans" ]
@@ -151,12 +152,34 @@ else
 	skip 'the members' 'no python3'
 fi
 
+# A file that is there and cannot be taken: that is said, by the library and by the tool.
+ignored() # WORDS COMMAND...: which spoils it
+{
+	words=$1 plan=$(echo "$tmp"/plans/plan-*)
+	shift
+	cp "$plan" "$tmp/good"
+	"$@" "$plan" || return 1
+	run --show
+	cp "$tmp/good" "$plan"
+	[ "$code" = 0 ] && lines err 1 && has err "barway: warning: plan $plan: $words" &&
+		has out 'plan              built in' && has out 'file              none' &&
+		tr -s '\n ' ' ' <"$tmp/out" | grep -qF " ignored plan $plan: $words"
+}
+check 'a plan of another version is ignored aloud' ignored 'not a plan of this version: run' \
+	sed -i '1s/1/2/'
+check 'a plan of another driver is ignored aloud' ignored 'of another machine or driver: run' \
+	sed -i 's/^driver .*/driver x/'
+check 'an empty plan is ignored aloud' ignored 'not a plan of this version' cp /dev/null
+
+# It is given by a link, which stays.
 elsewhere()
 {
 	before=$(cat "$tmp"/plans/plan-*)
+	mkdir "$tmp/kept" && echo old >"$tmp/kept/plan" && ln -s kept/plan "$tmp/mine" || return 1
 	run --threads 0 -o "$tmp/mine"
 	[ "$code" = 0 ] && has out "written           $tmp/mine, where contexts do not look" &&
-		grep -q '^barway-plan 1$' "$tmp/mine" && ! grep -q '^threads to' "$tmp/mine" &&
+		[ -L "$tmp/mine" ] && [ "$(files "$tmp/kept")" = 1 ] &&
+		grep -q '^barway-plan 1$' "$tmp/kept/plan" && ! grep -q '^threads to' "$tmp/mine" &&
 		[ "$before" = "$(cat "$tmp"/plans/plan-*)" ]
 }
 check 'a file elsewhere' elsewhere
@@ -167,9 +190,28 @@ cannot_write()
 	[ "$code" = 2 ] && quiet out && lines err 1 &&
 		has err "barway tune: -o: '/none/at/all' cannot be written: No such file" || return 1
 	run --threads 0 -o "$tmp"
-	[ "$code" = 2 ] && quiet out && lines err 1 && has err 'cannot be written: Is a directory'
+	[ "$code" = 2 ] && quiet out && lines err 1 && has err 'cannot be written: Is a directory' || return 1
+	ln -s nothing "$tmp/loose"
+	run --threads 0 -o "$tmp/loose"
+	[ "$code" = 2 ] && lines err 1 && has err 'cannot be written: No such file' &&
+		[ -L "$tmp/loose" ]
 }
 check 'a file that cannot be written' cannot_write
+
+no_file() # COMMAND...: makes $tmp/node, which is never replaced
+{
+	rm -f "$tmp/node"
+	"$@" || return 1
+	run --threads 0 -o "$tmp/node"
+	[ "$code" = 2 ] && lines err 1 && has err 'cannot be written: Not a regular file' &&
+		[ ! -f "$tmp/node" ]
+}
+check 'a pipe is no file for a plan' no_file mkfifo "$tmp/node"
+if mknod "$tmp/try" c 1 3 2>/dev/null; then
+	check 'a device node is no file for a plan' no_file mknod "$tmp/node" c 1 3
+else
+	skip 'a device node is no file for a plan' 'mknod is not allowed'
+fi
 
 compared()
 {

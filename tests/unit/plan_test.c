@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* copy/plan: curves, the choice, the file */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -200,7 +201,7 @@ static void written(void)
 	CHECK_EQ(bw_plan_read(&other, &back), -ENOENT);
 	snprintf(command, sizeof(command), "sed -i 's/^gpu .*/gpu x/' '%s'/plan-*", dir);
 	CHECK_EQ(system(command), 0);
-	CHECK_EQ(bw_plan_read(dev, &back), -ENOENT);
+	CHECK_EQ(bw_plan_read(dev, &back), -EBADMSG);
 	CHECK_HAS(bw_err_text(), "another machine");
 	/* nor where it does not say of which GPU, driver or CPU it is */
 	for (unsigned line = 2; line <= 4; line++) {
@@ -213,7 +214,8 @@ static void written(void)
 	CHECK_EQ(bw_plan_write(dev, &plan, NULL), 0);
 	snprintf(command, sizeof(command), "sed -i '1s/1/2/' '%s'/plan-*", dir);
 	CHECK_EQ(system(command), 0);
-	CHECK_EQ(bw_plan_read(dev, &back), -ENOENT);
+	CHECK_EQ(bw_plan_read(dev, &back), -EBADMSG);
+	CHECK_HAS(bw_err_text(), "of this version");
 	/* what cannot be read is said, and the built-in plan taken */
 	snprintf(command, sizeof(command), "printf 'barway-plan 1\\nrubbish' > $(ls '%s'/plan-*)",
 		 dir);
@@ -222,7 +224,31 @@ static void written(void)
 	CHECK_HAS(bw_err_text(), "line 2");
 	bw_plan_forget();
 	CHECK_HAS(bw_plan_of(dev)->source, "built in");
+	CHECK_HAS(bw_plan_of(dev)->ignored, "line 2");
 	clean();
+	bw_plan_forget();
+	CHECK_STR(bw_plan_of(dev)->ignored, "");
+}
+
+/* A link stays, what it leads to is written; what is no file is left as it is. */
+static void not_replaced(const struct bw_device *dev, const struct bw_plan *plan)
+{
+	char path[256], link[256];
+	struct stat st;
+
+	path_in("behind", path, sizeof(path));
+	path_in("link", link, sizeof(link));
+	CHECK_EQ(symlink("behind", link), 0);
+	CHECK_EQ(bw_plan_write(dev, plan, link), -ENOENT);
+	CHECK_EQ(close(creat(path, 0600)), 0);
+	CHECK_EQ(bw_plan_write(dev, plan, link), 0);
+	CHECK(!lstat(link, &st) && S_ISLNK(st.st_mode));
+	CHECK(!stat(path, &st) && st.st_size);
+	path_in("pipe", path, sizeof(path));
+	CHECK_EQ(mkfifo(path, 0600), 0);
+	CHECK_EQ(bw_plan_write(dev, plan, path), -EINVAL);
+	CHECK_HAS(bw_err_text(), "not a regular file");
+	CHECK(!lstat(path, &st) && S_ISFIFO(st.st_mode));
 }
 
 static void places(void)
@@ -240,6 +266,7 @@ static void places(void)
 	path_in("given", path, sizeof(path));
 	CHECK_EQ(bw_plan_write(dev, &plan, path), 0);
 	CHECK_EQ(access(path, R_OK), 0);
+	not_replaced(dev, &plan);
 	/* a folder that cannot be */
 	path_in("given/x", path, sizeof(path));
 	CHECK_EQ(bw_param_set("plan_dir", path), 0);
