@@ -117,6 +117,7 @@ void bw_fabric_environment(unsigned peers)
 		 * read and write what is in it, by the same key, whatever it was registered for,
 		 * also when that is over. */
 		setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
+		setenv("FI_EFA_MR_CACHE_ENABLE", "0", 0); /* efa asks for it by itself (fi_efa) */
 		/* The queues of verbs are sized by it, and 1024, its default, is more than some
 		 * cards have. */
 		snprintf(text, sizeof(text), "%u", peers < 16 ? 16 : peers);
