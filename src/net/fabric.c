@@ -12,6 +12,7 @@
 
 #define ADDRESS_MAX 256u
 #define OPS_MAX 16384u /* operations under way, at first */
+#define NAMES 256u     /* that are tried where some are taken */
 
 static int fabric_usable(struct bw_reason *why)
 {
@@ -115,6 +116,39 @@ static int open_queue(struct bw_fabric_rail *r, size_t ops)
 	return ret;
 }
 
+/* *@call: which one failed. */
+static int open_end(struct bw_fabric_rail *r, const char **call)
+{
+	int ret = fi_endpoint(r->domain, r->info, &r->ep, NULL);
+
+	*call = "fi_endpoint";
+	if (ret)
+		return ret;
+	*call = "fi_ep_bind";
+	ret = fi_ep_bind(r->ep, &r->av->fid, 0);
+	if (!ret)
+		ret = fi_ep_bind(r->ep, &r->cq->fid, FI_TRANSMIT | FI_RECV);
+	if (ret)
+		return ret;
+	*call = "fi_enable";
+	return fi_enable(r->ep);
+}
+
+/*
+ * shm names its memory by the process's number and a count. What a process of the same number has
+ * left, when it was killed, is in the way then: the next one in the count is not.
+ */
+static int open_free_end(struct bw_fabric_rail *r, const char **call)
+{
+	int ret;
+
+	for (unsigned i = 0; (ret = open_end(r, call)) == -FI_EBUSY && i < NAMES; i++) {
+		fi_close(&r->ep->fid);
+		r->ep = NULL;
+	}
+	return ret;
+}
+
 static int open_objects(struct bw_fabric_rail *r, unsigned peers, size_t ops)
 {
 	struct fi_av_attr av_attr = { .type = FI_AV_UNSPEC, .count = peers };
@@ -130,11 +164,9 @@ static int open_objects(struct bw_fabric_rail *r, unsigned peers, size_t ops)
 	THEN("fi_domain", fi_domain(r->fabric, r->info, &r->domain, NULL));
 	THEN("fi_cq_open", open_queue(r, ops));
 	THEN("fi_av_open", fi_av_open(r->domain, &av_attr, &r->av, NULL));
-	THEN("fi_endpoint", fi_endpoint(r->domain, r->info, &r->ep, NULL));
-	THEN("fi_ep_bind", fi_ep_bind(r->ep, &r->av->fid, 0));
-	THEN("fi_ep_bind", fi_ep_bind(r->ep, &r->cq->fid, FI_TRANSMIT | FI_RECV));
-	THEN("fi_enable", fi_enable(r->ep));
 #undef THEN
+	if (!ret)
+		ret = open_free_end(r, &call);
 	return ret ? failed(r, call, ret) : 0;
 }
 

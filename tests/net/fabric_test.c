@@ -6,6 +6,9 @@
  */
 #include "../contract/engine_ends.h"
 
+#include <fcntl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -80,6 +83,48 @@ static void signals_are_left_alone(void)
 		CHECK(now.sa_handler == before[i].sa_handler);
 	}
 	signal(SIGTERM, SIG_DFL);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	int in = open(from, O_RDONLY | O_CLOEXEC);
+	int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	struct stat st;
+
+	CHECK(in >= 0 && out >= 0 && !fstat(in, &st));
+	CHECK_EQ(sendfile(out, in, NULL, (size_t)st.st_size), st.st_size);
+	close(in);
+	close(out);
+}
+
+/* What a killed process of the same number has left does not keep this one from opening an end. */
+static void names_are_taken(void)
+{
+	struct bw_rail_options options = { .network = "shm", .peers = 1, .message_bytes = 64 };
+	char address[256] = "", mine[300], taken[5][300];
+	size_t n = sizeof(address);
+	struct bw_rail *first, *second;
+	int pid, uid, count, ret;
+
+	need_libfabric();
+	CHECK_EQ(bw_rail_open(&options, &first), 0);
+	CHECK_EQ(first->engine->address(first, address, &n), 0);
+	if (sscanf(address, "fi_shm://%d:%d:%d", &pid, &uid, &count) != 3) {
+		first->engine->close(first);
+		SKIP("this libfabric names its shared memory otherwise: %s", address);
+	}
+	snprintf(mine, sizeof(mine), "/dev/shm/%d:%d:%d", pid, uid, count);
+	for (int i = 0; i < 5; i++) {
+		snprintf(taken[i], sizeof(taken[i]), "/dev/shm/%d:%d:%d", pid, uid, count + 1 + i);
+		copy_file(mine, taken[i]);
+	}
+	ret = bw_rail_open(&options, &second);
+	for (int i = 0; i < 5; i++)
+		unlink(taken[i]);
+	if (ret)
+		FAIL("%s", bw_err_text());
+	second->engine->close(second);
+	first->engine->close(first);
 }
 
 static void networks_are_chosen(void)
@@ -332,6 +377,7 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		TEST(signals_are_left_alone),
 		TEST(libfabric_is_told),
+		TEST(names_are_taken),
 		TEST(networks_are_chosen),
 		TEST(absent_networks_say_so),
 		TEST(tcp_beside_bare),
