@@ -101,7 +101,7 @@ void bw_plan_forget(void)
 uint64_t bw_curve_ns(const struct bw_curve *c, uint64_t bytes)
 {
 	unsigned i = 0;
-	double slope;
+	double slope, ns;
 
 	if (!c->n)
 		return UINT64_MAX;
@@ -109,12 +109,14 @@ uint64_t bw_curve_ns(const struct bw_curve *c, uint64_t bytes)
 		return c->ns[0];
 	while (i + 2 < c->n && bytes > c->bytes[i + 1])
 		i++;
-	/* past the end: on along the last stretch */
+	/* past the end: on along the last stretch, but never down */
+	if (bytes > c->bytes[i + 1] && c->ns[i + 1] < c->ns[i])
+		return c->ns[i + 1];
 	slope = ((double)c->ns[i + 1] - (double)c->ns[i]) /
 		(double)(c->bytes[i + 1] - c->bytes[i]);
-	if (slope < 0 && bytes > c->bytes[i + 1])
-		slope = 0;
-	return (uint64_t)((double)c->ns[i] + slope * (double)(bytes - c->bytes[i]));
+	ns = (double)c->ns[i] + slope * (double)(bytes - c->bytes[i]);
+	/* a steep one may leave the type, whose last value says that there is no curve */
+	return ns < 0x1p64 ? (uint64_t)ns : UINT64_MAX - 1;
 }
 
 /* Another method has to be this much better, in 1/64: it costs more to begin, and CPU caches. */

@@ -45,7 +45,7 @@ const struct bw_plan *bw_plan_of(struct bw_device *dev);
 /* Forgets them all; they are found again. Between contexts only. */
 void bw_plan_forget(void);
 
-/* Nanoseconds; UINT64_MAX where there is no curve. */
+/* Nanoseconds; UINT64_MAX where there is no curve, and only there. */
 uint64_t bw_curve_ns(const struct bw_curve *curve, uint64_t bytes);
 
 /* The curve for this copy by a method. */

@@ -86,9 +86,34 @@ static void curves_of_threads(void)
 			       "cpu from any 64:1000\n", &plan), 0);
 	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 128), 60);
 	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 192), 50);
-	CHECK(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 1 << 20) >= 40);
+	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 256), 40);
+	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 257), 40);
+	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 1 << 20), 40);
 	CHECK_EQ(bw_plan_parse("barway-plan 1\nthreads many\ncpu to any 64:100\n"
 			       "cpu from any 64:1000\n", &plan), -EBADMSG);
+}
+
+/* Further than a number goes, and back: never nothing, never "no curve". */
+static void curves_that_are_steep(void)
+{
+	const struct bw_curve *c;
+	struct bw_plan plan;
+	uint64_t last = 0, ns;
+
+	CHECK_EQ(bw_plan_parse("barway-plan 1\ncpu to any 1:0 2:17592186044416\n"
+			       "cpu from any 1:17592186044416 17592186044416:0\n", &plan), 0);
+	c = &plan.curve[BW_METHOD_CPU][0][0];
+	CHECK_EQ(bw_curve_ns(c, 3), 2ull << 44);
+	for (unsigned shift = 1; shift < 64; shift++) {
+		ns = bw_curve_ns(c, 1ull << shift);
+		CHECK(ns >= last && ns != UINT64_MAX);
+		last = ns;
+	}
+	CHECK_EQ(bw_curve_ns(c, 2 << 20), UINT64_MAX - 1);
+	CHECK_EQ(bw_curve_ns(c, UINT64_MAX), UINT64_MAX - 1);
+	c = &plan.curve[BW_METHOD_CPU][1][0];
+	CHECK_EQ(bw_curve_ns(c, 1ull << 44), 0);
+	CHECK_EQ(bw_curve_ns(c, UINT64_MAX), 0);
 }
 
 static void limits(void)
@@ -334,8 +359,8 @@ static void concurrent_writers(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		TEST(curves), TEST(curves_of_threads), TEST(limits), TEST(refused),
-		TEST(garbled), TEST(built_in),
+		TEST(curves), TEST(curves_of_threads), TEST(curves_that_are_steep), TEST(limits),
+		TEST(refused), TEST(garbled), TEST(built_in),
 		TEST(written), TEST(places), TEST(concurrent_writers), { 0 },
 	};
 
