@@ -5,8 +5,9 @@
  * A plan is a set of curves: for each method, direction and kind of host memory, times of copies at
  * a few sizes, between which times are interpolated. They are built in for known machines, or read
  * from a file that bw_tune() wrote on this one. The choice is the method that can (its score) with
- * the least time. What is asked on every copy, "is it so small that this thread does it?", is two
- * sizes kept in the mapping (bw_mapping.cpu_to, .cpu_from): up to them no other method is asked.
+ * the least time; one CPU thread, unless another is better by more than 1/32. What is asked on
+ * every copy, "is it so small that this thread does it?", is two sizes kept in the mapping
+ * (bw_mapping.cpu_to, .cpu_from): up to them no other method is asked.
  */
 #ifndef BW_COPY_PLAN_H
 #define BW_COPY_PLAN_H
