@@ -129,7 +129,8 @@ BARWAY_API int barway_set_log(barway_log_fn fn, void *arg, int level);
  *
  * Goes before the environment variable (BARWAY_ and the name in capitals), which goes before the
  * default. Parameters are read when the first context is opened; a later change is refused.
- * Errors: -ENOENT unknown name, -EINVAL not a value for it, -EBUSY a context is open.
+ * Errors: -ENOENT unknown name, -EINVAL not a value for it, -EBUSY a context is open, -ENOMEM.
+ * Blocks while another thread is in barway_open().
  */
 BARWAY_API int barway_param_set(const char *name, const char *value);
 
@@ -145,8 +146,9 @@ struct barway_param_info {
 /**
  * barway_param_get() - the parameter at a place in the list
  * @index: from 0
+ * @info:  size set by the caller
  * Errors: -ENOENT past the end, -E2BIG a larger struct with a non-zero tail, -EINVAL size too
- * small.
+ * small. Does not block.
  */
 BARWAY_API int barway_param_get(unsigned index, struct barway_param_info *info);
 
@@ -187,6 +189,7 @@ struct barway_open_options {
  * Never initialises CUDA and opens no device: safe before a fork and before there is any CUDA.
  * Errors: -EINVAL unknown value (the message names it), -E2BIG options of a newer version with a
  * non-zero tail, -ENOMEM. Does not fail because there is no GPU: barway_device_count() says so.
+ * Blocks, for no more than reading the environment and checking the system.
  */
 BARWAY_API int barway_open(const struct barway_open_options *options, struct barway_context **out);
 
@@ -242,7 +245,8 @@ BARWAY_API int barway_device_get(struct barway_context *ctx, int index, struct b
 /**
  * barway_device_find() - a device by name
  * @name: index ("0"), PCI address ("0000:17:00.0", "17:00.0"), or UUID ("GPU-...", or its start)
- * Errors: -ENODEV none or more than one matches (the message lists what there is).
+ * Errors: -ENODEV none or more than one matches (the message lists what there is); -EINVAL @name
+ * empty. Blocks at its first call.
  */
 BARWAY_API int barway_device_find(struct barway_context *ctx, const char *name,
 				  struct barway_device **out);
@@ -330,7 +334,10 @@ BARWAY_API int barway_mem_alloc(struct barway_device *dev, size_t bytes, uint64_
 
 /**
  * barway_mem_free() - give back what barway_mem_alloc() gave out
- * Errors: -EINVAL not the start of such an allocation. Blocks; may synchronise the device.
+ * @ctx:  any context
+ * @addr: the device address, as given there
+ * Requests and copies on streams that use the memory have to be done before. Errors: -EINVAL not
+ * the start of such an allocation, -ESTALE. Blocks; may synchronise the device.
  */
 BARWAY_API int barway_mem_free(struct barway_context *ctx, uint64_t addr);
 
@@ -349,8 +356,11 @@ BARWAY_API int barway_host_alloc(struct barway_device *dev, size_t bytes, void *
 
 /**
  * barway_host_free() - give back what barway_host_alloc() gave out
- * Errors: -EINVAL not the start of such memory. Blocks; on CUDA until running kernels of the
- * process have ended.
+ * @ctx:  any context
+ * @host: the CPU address, as given there
+ * Requests and copies on streams that use the memory have to be done before. Errors: -EINVAL not
+ * the start of such memory, -ESTALE. Blocks; on CUDA until running kernels of the process have
+ * ended.
  */
 BARWAY_API int barway_host_free(struct barway_context *ctx, void *host);
 
@@ -371,7 +381,10 @@ BARWAY_API int barway_host_register(struct barway_device *dev, void *host, size_
 
 /**
  * barway_host_unregister() - undo barway_host_register()
- * @host: as given there. Errors: -EINVAL not registered, -ESTALE. Blocks.
+ * @ctx:  any context
+ * @host: as given there
+ * Requests and copies on streams that use the memory have to be done before. Errors: -EINVAL not
+ * registered, -ESTALE. Blocks; on CUDA until running kernels of the process have ended.
  */
 BARWAY_API int barway_host_unregister(struct barway_context *ctx, void *host);
 
@@ -490,12 +503,14 @@ enum barway_direction {
  * @src:    host memory, any alignment; the caller's; may be reused on return (LOCAL)
  * @bytes:  size, any; 0 does nothing
  *
- * Sizes for which the plan says BARWAY_METHOD_CPU, which are all small ones, go by this thread: no
- * system call, lock, allocation or log line. Every byte is stored exactly once and nothing outside
- * the range is stored; an aligned 1, 2, 4 or 8 byte copy is one store. Ends with
- * barway_fence_publish(). Larger ones may go by another method (barway_plan() tells which) and then
- * block; on return they have ARRIVED, and a kernel that is running sees them as the top of this
- * header says. Where that method fails before it has begun, for example because the memory was
+ * Sizes for which the plan says BARWAY_METHOD_CPU go by this thread: every byte is stored exactly
+ * once and nothing outside the range is stored; an aligned 1, 2, 4 or 8 byte copy is one store.
+ * Ends with barway_fence_publish(). Up to the first size at which the plan has another method for
+ * some kind of host memory, that is all: no system call, lock, allocation or log line. For larger
+ * ones it is asked first whose memory @src is, which takes locks and may call the driver, also
+ * where this thread then copies. Those may go by another method (barway_plan() tells which) and
+ * then block; on return they have ARRIVED, and a kernel that is running sees them as the top of
+ * this header says. Where that method fails before it has begun, for example because the memory was
  * freed under the mapping, this thread copies instead. Errors: -EINVAL outside the mapping, or @src
  * NULL; -ESTALE; -EIO the device failed in the middle of it. In a context that was opened with a
  * method all sizes go by that, nothing is tried instead, and the errors are those of
@@ -518,12 +533,12 @@ BARWAY_API int barway_copy_from(struct barway_mapping *map, void *dst, size_t of
  * barway_copy_to_by() - barway_copy_to() by a method of the caller's choice
  * @method: enum barway_method
  *
- * BARWAY_METHOD_CPU never blocks, whatever the size. BARWAY_METHOD_CE works during a stream capture
- * and never uses the default stream. Errors: those of barway_copy_to(); -ENOTSUP unknown method, or
- * the context has no helper threads, or no resident copier was started; -EFAULT the memory was
- * freed under the mapping, which only CPU threads can reach then; -EIO the device's error; -ENOMEM;
- * -EAGAIN the driver did not take it, although the device works.
- * Blocks, but for BARWAY_METHOD_CPU.
+ * BARWAY_METHOD_CPU never blocks, and asks nobody whose memory @src is, whatever the size.
+ * BARWAY_METHOD_CE works during a stream capture and never uses the default stream. Errors: those
+ * of barway_copy_to(); -ENOTSUP unknown method, or the context has no helper threads, or no
+ * resident copier was started; -EFAULT the memory was freed under the mapping, which only CPU
+ * threads can reach then; -EIO the device's error; -ENOMEM; -EAGAIN the driver did not take it,
+ * although the device works. Blocks, but for BARWAY_METHOD_CPU.
  */
 BARWAY_API int barway_copy_to_by(struct barway_mapping *map, uint32_t method, size_t offset,
 				 const void *src, size_t bytes);
@@ -555,15 +570,19 @@ BARWAY_API int barway_copy_pieces(struct barway_mapping *map, uint32_t direction
 
 /**
  * barway_copy_on_stream() - put a copy on a stream of the caller's
+ * @direction: enum barway_direction
+ * @offset: bytes from the start of the mapping
  * @host:   host memory; it has to stay as it is (to the GPU), or is written (from the GPU), until
  *          the stream has done the copy; pinned or registered memory is copied asynchronously,
  *          other memory as CUDA's cudaMemcpyAsync does it
+ * @bytes:  size, any; 0 does nothing
  * @stream: a CUstream or cudaStream_t of the mapping's device, or a struct barway_soft_stream *
  *
  * In order with the stream's other work. On a stream that is being captured it becomes a node of
  * the graph. The mapping may be unmapped meanwhile; its memory has to stay. Errors: -EINVAL outside
- * the mapping, a bad direction; -EFAULT the memory was freed under the mapping; -EIO CUDA's error;
- * -ENOTSUP cannot be captured; -ESTALE. Does not wait for the copy.
+ * the mapping, a bad direction, memory of more than one device, another device's stream; -EFAULT
+ * the memory was freed under the mapping; -EIO CUDA's error; -ENOTSUP cannot be captured; -ENOMEM;
+ * -ESTALE. Does not wait for the copy.
  */
 BARWAY_API int barway_copy_on_stream(struct barway_mapping *map, uint32_t direction, size_t offset,
 				     void *host, size_t bytes, void *stream);
@@ -576,15 +595,21 @@ struct barway_request; /* a copy that was started */
 
 /**
  * barway_copy_start() - start copies and return
+ * @direction: enum barway_direction
+ * @method: enum barway_method; what the plan gives to this thread, and what helper threads do, is
+ *          done before it returns
  * @pieces: copied; the host memory has to stay until the request is done
- * @method: enum barway_method; what the plan gives to this thread is done before it returns
+ * @n:      how many
  * @flags:  0 or BARWAY_COPY_FD
  * @out:    the request, owned by the caller, to barway_request_free()
  *
  * Pinned and registered memory is moved by the device alone. Memory that is neither is moved on in
  * barway_request_poll() and barway_request_wait(), or by a thread of the context's where it has
  * helper threads or BARWAY_COPY_FD was given. The mapping may be unmapped meanwhile; its memory has
- * to stay. Errors: those of barway_copy_pieces(); -ENOMEM, -EMFILE. Does not wait for the copies.
+ * to stay. Errors: those of barway_copy_pieces(); -EINVAL unknown flags, @out NULL; -ENOMEM,
+ * -EMFILE, -EAGAIN no descriptor or thread for BARWAY_COPY_FD. Does not wait for the copies, but
+ * for room where the resident copier has 1,024 others before it, of all requests together: each
+ * piece is one, and one more for each further 4 MiB.
  */
 BARWAY_API int barway_copy_start(struct barway_mapping *map, uint32_t direction, uint32_t method,
 				 const struct barway_piece *pieces, size_t n, uint32_t flags,
@@ -609,8 +634,8 @@ BARWAY_API int barway_request_wait(struct barway_request *request, uint64_t time
 
 /**
  * barway_request_fd() - a descriptor that becomes readable when it is done
- * Owned by the request. Returns it, or -EINVAL started without BARWAY_COPY_FD, -ESTALE. Does not
- * block.
+ * Owned by the request: to be waited for, neither read nor closed. Returns it, or -EINVAL started
+ * without BARWAY_COPY_FD, -ESTALE. Does not block.
  */
 BARWAY_API int barway_request_fd(struct barway_request *request);
 
@@ -637,11 +662,16 @@ struct barway_plan_info {
 
 /**
  * barway_plan() - which method a copy would take, and why
- * @host: where its host side would be; NULL: pageable memory
+ * @direction: enum barway_direction
+ * @offset: bytes from the start of the mapping
+ * @host:   where its host side would be; NULL: pageable memory
+ * @bytes:  size
+ * @info:   size set by the caller
  *
  * The plan is made of figures: built-in ones for known machines, or those that barway_tune() left
  * in the user's cache folder for this GPU, driver and CPU. Nothing is measured here. Errors:
- * -EINVAL outside the mapping, a bad direction, size too small; -E2BIG; -ESTALE. Blocks.
+ * -EINVAL outside the mapping, a bad direction, size too small; -E2BIG; -ENOTSUP the method that
+ * the context was opened with refuses such a copy; -ESTALE. Blocks.
  */
 BARWAY_API int barway_plan(struct barway_mapping *map, uint32_t direction, size_t offset,
 			   const void *host, size_t bytes, struct barway_plan_info *info);
@@ -665,6 +695,7 @@ typedef int (*barway_tune_fn)(void *arg, const struct barway_tune_point *point);
  * barway_tune() - measure every method on a device and keep the figures
  * @dev:  the device, with an active context
  * @fn:   called for each point; NULL: not wanted
+ * @arg:  handed to @fn; owned by the caller
  * @path: the file to write; NULL: where barway_open() looks, in $BARWAY_PLAN_DIR, or
  *        $XDG_CACHE_HOME/barway, or ~/.cache/barway; "": none
  *
@@ -685,13 +716,17 @@ struct barway_resident_options {
 
 /**
  * barway_resident_start() - let a kernel on the device do copies that it is best at
+ * @dev:     the device; a CUDA device needs an active context
+ * @options: NULL for the defaults; copied
  *
  * One block, launched by the first copy that wants it and by each that finds it gone. While it
  * stays it holds up cudaFree, cudaFreeHost, cuModuleLoadData and cudaDeviceSynchronize of the
  * process, for idle_us at most where nothing is to do; see docs/copies.md. Copies between GPU
  * memory and pinned or registered host memory of this device may take it from then on, in all
  * contexts of the process.
- * Errors: -EALREADY it was started; -ENODEV no active context; -ENOTSUP, -ENOMEM, -EIO; -ESTALE.
+ * Errors: -EALREADY it was started; -EINVAL the options' size is too small; -E2BIG options of a
+ * newer version with a non-zero tail; -ENODEV no active context; -ENOTSUP no provider maps memory
+ * of the device; -ENOMEM; -EIO it could not be loaded or launched, or moved wrong data; -ESTALE.
  * Blocks.
  */
 BARWAY_API int barway_resident_start(struct barway_device *dev,
@@ -849,11 +884,12 @@ BARWAY_API int barway_channel_send(struct barway_channel *channel, const void *d
  * Several threads may take messages; each goes to one of them. Messages of one GPU thread, warp or
  * block come in the order in which it sent them. Meanwhile launches the kernel where messages to
  * the GPU wait and nobody is there. Errors: -EAGAIN none and no time given; -ETIMEDOUT; -EMSGSIZE
- * it is larger than @room: it stays, *@bytes says how large it is; -EPIPE closed, and all that was
- * sent before has been taken; -EIO the device failed, or what stands in the ring is not a message
- * (the sentence says which); -ESTALE. Without a time it does not block, but for a short lock and
- * for launch, and where there is none for what barway_channel_send() does without room; with a time
- * it polls, see spin_us. barway_channel_close() must not come before it has returned.
+ * it is larger than @room: it stays, *@bytes says how large it is; -EINVAL @data NULL, but @room is
+ * not 0; -EPIPE closed, and all that was sent before has been taken; -EIO the device failed, or
+ * what stands in the ring is not a message (the sentence says which); -ESTALE. Without a time it
+ * does not block, but for a short lock and for launch, and where there is none for what
+ * barway_channel_send() does without room; with a time it polls, see spin_us.
+ * barway_channel_close() must not come before it has returned.
  */
 BARWAY_API int barway_channel_recv(struct barway_channel *channel, void *data, size_t room,
 				   size_t *bytes, unsigned *tag, uint64_t timeout_ns);
@@ -935,7 +971,9 @@ struct barway_counters {
 
 /**
  * barway_counters_get() - the process's counters
+ * @counters: size set by the caller
  * Copies are not counted: the copy path writes nothing but data. Errors: -EINVAL, -E2BIG, -ESTALE.
+ * Does not block.
  */
 BARWAY_API int barway_counters_get(struct barway_context *ctx, struct barway_counters *counters);
 

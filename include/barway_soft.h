@@ -78,6 +78,8 @@ BARWAY_API unsigned barway_soft_block_count(const struct barway_soft_block *bloc
 
 /**
  * barway_soft_deref() - the memory at a device address, for a kernel
+ * @addr:  device address, any alignment
+ * @bytes: how many are wanted there
  *
  * GPU memory, or pinned host memory by its device address (barway_host_alloc()). The pointer is
  * valid while the kernel runs and the memory is not freed. Returns NULL where [addr, addr + bytes)

@@ -17,19 +17,20 @@ static const char *const titles[] = {
 	[BARWAY_TO_GPU] = "host to GPU", [BARWAY_FROM_GPU] = "GPU to host",
 };
 
+/* As the library chooses: the least, and one CPU thread unless that is better by more than 1/32. */
 uint32_t tune_choice(const struct tune_row *row, unsigned host)
 {
+	const struct barway_tune_point *points = row->points[host];
+	uint64_t cpu_ns = points[BARWAY_METHOD_CPU].ns;
 	uint32_t best = 0;
-	uint64_t ns, best_ns = 0;
 
-	for (uint32_t m = BARWAY_METHOD_CPU; m < TUNE_METHODS; m++) {
-		ns = row->points[host][m].ns;
-		if (!row->points[host][m].size || (best && ns >= best_ns - best_ns / 64 * 2))
-			continue;
-		best = m;
-		best_ns = ns;
-	}
-	return best;
+	for (uint32_t m = BARWAY_METHOD_CPU + 1; m < TUNE_METHODS; m++)
+		if (points[m].size && (!best || points[m].ns < points[best].ns))
+			best = m;
+	if (!points[BARWAY_METHOD_CPU].size ||
+	    (best && points[best].ns < cpu_ns - cpu_ns / 32))
+		return best;
+	return BARWAY_METHOD_CPU;
 }
 
 /* ---- the table: a group of columns for each kind of host memory ---------------------------- */

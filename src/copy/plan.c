@@ -101,7 +101,7 @@ void bw_plan_forget(void)
 uint64_t bw_curve_ns(const struct bw_curve *c, uint64_t bytes)
 {
 	unsigned i = 0;
-	double slope;
+	double slope, ns;
 
 	if (!c->n)
 		return UINT64_MAX;
@@ -109,20 +109,23 @@ uint64_t bw_curve_ns(const struct bw_curve *c, uint64_t bytes)
 		return c->ns[0];
 	while (i + 2 < c->n && bytes > c->bytes[i + 1])
 		i++;
-	/* past the end: on along the last stretch */
+	/* past the end: on along the last stretch, but never down */
+	if (bytes > c->bytes[i + 1] && c->ns[i + 1] < c->ns[i])
+		return c->ns[i + 1];
 	slope = ((double)c->ns[i + 1] - (double)c->ns[i]) /
 		(double)(c->bytes[i + 1] - c->bytes[i]);
-	if (slope < 0 && bytes > c->bytes[i + 1])
-		slope = 0;
-	return (uint64_t)((double)c->ns[i] + slope * (double)(bytes - c->bytes[i]));
+	ns = (double)c->ns[i] + slope * (double)(bytes - c->bytes[i]);
+	/* a steep one may leave the type, whose last value says that there is no curve */
+	return ns < 0x1p64 ? (uint64_t)ns : UINT64_MAX - 1;
 }
 
-/* Another method has to be this much better, in 1/64: it costs more to begin, and CPU caches. */
-#define PREFERENCE 2
+/* Another method than one CPU thread has to be better by this part: it costs more to begin, and CPU
+ * caches. */
+#define PREFERENCE 32
 
 static bool better(uint64_t ns, uint64_t cpu_ns)
 {
-	return ns != UINT64_MAX && ns < cpu_ns - cpu_ns / 64 * PREFERENCE;
+	return ns != UINT64_MAX && ns < cpu_ns - cpu_ns / PREFERENCE;
 }
 
 const struct bw_curve *bw_plan_curve(const struct bw_plan *plan, enum bw_method method,
@@ -191,36 +194,48 @@ static void explain(struct bw_reason *why, const char *name, uint64_t ns, const 
 			 name, ns < 10000 ? 2 : 1, (double)ns / 1000);
 }
 
+/* UINT64_MAX: it cannot, or there are no figures; with the reason. */
+static uint64_t estimate(const struct bw_plan *plan, const struct bw_copy_method *method,
+			 const struct bw_copy *copy, struct bw_reason *reason)
+{
+	uint64_t ns;
+
+	if (method->score(copy, reason) < 0)
+		return UINT64_MAX;
+	ns = bw_curve_ns(bw_plan_curve(plan, method->id, copy), copy->bytes);
+	if (ns == UINT64_MAX)
+		bw_reason_set(reason, "no figures: run 'barway tune'");
+	return ns;
+}
+
 const struct bw_copy_method *bw_plan_choose(const struct bw_copy *copy, uint64_t *estimate_ns,
 					    struct bw_reason *why)
 {
 	const struct bw_plan *plan = bw_plan_of(copy->map->win->segs[0].dev);
-	const struct bw_copy_method *best = bw_copy_method(BW_METHOD_CPU);
-	uint64_t best_ns = UINT64_MAX;
+	const struct bw_copy_method *cpu = bw_copy_method(BW_METHOD_CPU), *best = cpu;
+	uint64_t cpu_ns = UINT64_MAX, best_ns = UINT64_MAX; /* @best: of all others */
+	bool by_cpu;
 
 	if (why)
 		why->text[0] = '\0';
 	for (unsigned i = 0; bw_copy_methods[i]; i++) {
 		const struct bw_copy_method *method = bw_copy_methods[i];
 		struct bw_reason reason = { "" };
-		uint64_t ns = UINT64_MAX;
+		uint64_t ns = estimate(plan, method, copy, &reason);
 
-		if (method->score(copy, &reason) >= 0) {
-			ns = bw_curve_ns(bw_plan_curve(plan, method->id, copy), copy->bytes);
-			if (ns == UINT64_MAX)
-				bw_reason_set(&reason, "no figures: run 'barway tune'");
-		}
 		if (why)
 			explain(why, method->name, ns, reason.text);
-		/* one CPU thread is first in the list */
-		if (best_ns == UINT64_MAX ? ns != UINT64_MAX : better(ns, best_ns)) {
+		if (method == cpu) {
+			cpu_ns = ns;
+		} else if (ns < best_ns) {
 			best = method;
 			best_ns = ns;
 		}
 	}
+	by_cpu = !better(best_ns, cpu_ns);
 	if (estimate_ns)
-		*estimate_ns = best_ns;
-	return best;
+		*estimate_ns = by_cpu ? cpu_ns : best_ns;
+	return by_cpu ? cpu : best;
 }
 
 static bool has_not_begun(int ret)

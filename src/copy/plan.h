@@ -5,8 +5,9 @@
  * A plan is a set of curves: for each method, direction and kind of host memory, times of copies at
  * a few sizes, between which times are interpolated. They are built in for known machines, or read
  * from a file that bw_tune() wrote on this one. The choice is the method that can (its score) with
- * the least time. What is asked on every copy, "is it so small that this thread does it?", is two
- * sizes kept in the mapping (bw_mapping.cpu_to, .cpu_from): up to them no other method is asked.
+ * the least time; one CPU thread, unless another is better by more than 1/32. What is asked on
+ * every copy, "is it so small that this thread does it?", is two sizes kept in the mapping
+ * (bw_mapping.cpu_to, .cpu_from): up to them no other method is asked.
  */
 #ifndef BW_COPY_PLAN_H
 #define BW_COPY_PLAN_H
@@ -45,7 +46,7 @@ const struct bw_plan *bw_plan_of(struct bw_device *dev);
 /* Forgets them all; they are found again. Between contexts only. */
 void bw_plan_forget(void);
 
-/* Nanoseconds; UINT64_MAX where there is no curve. */
+/* Nanoseconds; UINT64_MAX where there is no curve, and only there. */
 uint64_t bw_curve_ns(const struct bw_curve *curve, uint64_t bytes);
 
 /* The curve for this copy by a method. */

@@ -238,6 +238,8 @@ static int prove(struct resident *r)
 	r->scratch = addr; /* after a failure the kernel is ended first */
 	for (unsigned skew = 0; skew < 8 && !ret; skew += 7)
 		ret = prove_at(r, addr, skew);
+	if (!ret && r->broken) /* the bytes were there before that was seen */
+		ret = bw_err(EIO, "the resident copier failed at its first copies");
 	if (!ret) {
 		ops->scratch_free(r->dev, r->owner, addr);
 		r->scratch = 0;

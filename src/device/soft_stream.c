@@ -2,9 +2,11 @@
 /* Streams of the soft GPU: a queue and the thread that works it off; and the copy engine on one. */
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/fault.h"
 #include "device/soft_int.h"
@@ -68,6 +70,24 @@ static void *stream_main(void *arg)
 	return NULL;
 }
 
+static int add_tls(struct dl_phdr_info *info, size_t size, void *sum)
+{
+	(void)size;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_TLS)
+			*(size_t *)sum += info->dlpi_phdr[i].p_memsz + info->dlpi_phdr[i].p_align;
+	return 0;
+}
+
+/* STACK, and what glibc takes of a stack for the program's thread-local storage. */
+static size_t stack_bytes(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), tls = 0;
+
+	dl_iterate_phdr(add_tls, &tls);
+	return STACK + (tls + page - 1) / page * page;
+}
+
 /* The caller's signal handlers are not for these threads to run. */
 int soft_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg)
 {
@@ -78,7 +98,7 @@ int soft_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg)
 	if (bw_fault_hit(BW_FAULT_THREAD))
 		return EAGAIN;
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
+	pthread_attr_setstacksize(&attr, stack_bytes());
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = pthread_create(thread, &attr, fn, arg);

@@ -86,9 +86,34 @@ static void curves_of_threads(void)
 			       "cpu from any 64:1000\n", &plan), 0);
 	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 128), 60);
 	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 192), 50);
-	CHECK(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 1 << 20) >= 40);
+	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 256), 40);
+	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 257), 40);
+	CHECK_EQ(bw_curve_ns(&plan.curve[BW_METHOD_CPU][0][0], 1 << 20), 40);
 	CHECK_EQ(bw_plan_parse("barway-plan 1\nthreads many\ncpu to any 64:100\n"
 			       "cpu from any 64:1000\n", &plan), -EBADMSG);
+}
+
+/* Further than a number goes, and back: never nothing, never "no curve". */
+static void curves_that_are_steep(void)
+{
+	const struct bw_curve *c;
+	struct bw_plan plan;
+	uint64_t last = 0, ns;
+
+	CHECK_EQ(bw_plan_parse("barway-plan 1\ncpu to any 1:0 2:17592186044416\n"
+			       "cpu from any 1:17592186044416 17592186044416:0\n", &plan), 0);
+	c = &plan.curve[BW_METHOD_CPU][0][0];
+	CHECK_EQ(bw_curve_ns(c, 3), 2ull << 44);
+	for (unsigned shift = 1; shift < 64; shift++) {
+		ns = bw_curve_ns(c, 1ull << shift);
+		CHECK(ns >= last && ns != UINT64_MAX);
+		last = ns;
+	}
+	CHECK_EQ(bw_curve_ns(c, 2 << 20), UINT64_MAX - 1);
+	CHECK_EQ(bw_curve_ns(c, UINT64_MAX), UINT64_MAX - 1);
+	c = &plan.curve[BW_METHOD_CPU][1][0];
+	CHECK_EQ(bw_curve_ns(c, 1ull << 44), 0);
+	CHECK_EQ(bw_curve_ns(c, UINT64_MAX), 0);
 }
 
 static void limits(void)
@@ -275,6 +300,57 @@ static void places(void)
 	clean();
 }
 
+/* What is chosen at 4 KiB of pageable memory with helper threads, of a plan with these times. */
+static const struct bw_copy_method *chosen(unsigned cpu, unsigned ce, unsigned threads,
+					   uint64_t *ns)
+{
+	struct bw_device *dev = bw_soft_device(0);
+	struct bw_segment seg = { .dev = dev, .bytes = 4096 };
+	struct bw_window win = { .segs = &seg, .nsegs = 1 };
+	struct bw_mapping map = { .win = &win, .bytes = 4096, .span = 4096, .copy_threads = 2,
+				  .store_name = "s", .load_name = "l" };
+	struct bw_copy copy = { .map = &map, .bytes = 4096, .direction = BW_TO_GPU };
+	struct bw_reason why;
+	struct bw_plan plan;
+	char text[256];
+
+	snprintf(text, sizeof(text), "barway-plan 1\ncpu to any 64:%u\ncpu from any 64:1\n"
+		 "ce to any 64:%u\nthreads to any 64:%u\n", cpu, ce, threads);
+	CHECK_EQ(bw_plan_parse(text, &plan), 0);
+	CHECK_EQ(bw_plan_write(dev, &plan, NULL), 0);
+	bw_plan_forget();
+	return bw_plan_choose(&copy, ns, &why);
+}
+
+/* The least of all; the calling thread is given up only for a gain of more than 1/32. */
+static void least(void)
+{
+	static const struct {
+		unsigned cpu, ce, threads, method, ns;
+	} cases[] = {
+		{ 3200, 3100, 3200, BW_METHOD_CPU, 3200 }, /* 1/32: no more than that */
+		{ 3200, 3099, 3200, BW_METHOD_CE, 3099 },
+		{ 3200, 3200, 3099, BW_METHOD_THREADS, 3099 },
+		/* among the others, any gain; in whichever order they are listed */
+		{ 3200, 1000, 999, BW_METHOD_THREADS, 999 },
+		{ 3200, 999, 1000, BW_METHOD_CE, 999 },
+		{ 3200, 3099, 3090, BW_METHOD_THREADS, 3090 },
+		{ 3200, 3101, 3090, BW_METHOD_THREADS, 3090 },
+	};
+
+	begin();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t ns;
+		const struct bw_copy_method *method = chosen(cases[i].cpu, cases[i].ce,
+							     cases[i].threads, &ns);
+
+		CHECK_EQ(method->id, cases[i].method);
+		CHECK_EQ(ns, cases[i].ns);
+	}
+	clean();
+	bw_plan_forget();
+}
+
 static _Atomic bool stop;
 static _Atomic unsigned reads, torn;
 
@@ -334,8 +410,8 @@ static void concurrent_writers(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		TEST(curves), TEST(curves_of_threads), TEST(limits), TEST(refused),
-		TEST(garbled), TEST(built_in),
+		TEST(curves), TEST(curves_of_threads), TEST(curves_that_are_steep), TEST(limits),
+		TEST(refused), TEST(garbled), TEST(built_in), TEST(least),
 		TEST(written), TEST(places), TEST(concurrent_writers), { 0 },
 	};
 
