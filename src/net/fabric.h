@@ -107,6 +107,8 @@ struct bw_fabric_rail {
 	int fd;
 	unsigned readable;             /* times that arm found it so, and poll nothing */
 	bool kept;                     /* @entry is to be polled first */
+	/* shm: a peer went with writes under way, which never complete, nor do any after them */
+	bool stuck;
 	struct fi_cq_data_entry entry;
 };
 

@@ -84,6 +84,9 @@ int bw_fabric_poll(struct bw_rail *rail, struct bw_event *events, unsigned n)
 	unsigned found = 0;
 	ssize_t got;
 
+	if (__builtin_expect(r->stuck, 0))
+		return bw_err(EIO, "poll %s: a peer went with writes under way, and it completes "
+			      "none after those", r->network->name);
 	if (__builtin_expect(r->kept, 0) && n) {
 		r->kept = false;
 		return translate(r, &r->entry, events);

@@ -31,7 +31,7 @@ int bw_fabric_add_ops(struct bw_fabric_rail *r, size_t n)
  */
 int bw_fabric_forget_ops(struct bw_fabric_rail *r, fi_addr_t peer)
 {
-	size_t n = 0;
+	size_t n = 0, writes = 0;
 
 	for (struct bw_fabric_ops_block *b = r->blocks; b; b = b->next)
 		for (size_t i = 0; i < b->n; i++) {
@@ -41,7 +41,10 @@ int bw_fabric_forget_ops(struct bw_fabric_rail *r, fi_addr_t peer)
 				continue;
 			op->orphan = true;
 			n++;
+			writes += op->kind == BW_EVENT_WRITTEN || op->kind == BW_EVENT_READ;
 		}
+	if (writes && r->network->keeps_numbers)
+		r->stuck = true;
 	if (n && bw_fabric_add_ops(r, n))
 		return -ENOMEM;
 	return (int)n;

@@ -175,6 +175,9 @@ static void unlist(struct bw_flow *f)
 		f->next->prev = f->prev;
 	f->region->uses--;
 	f->region->own -= f->xfer != NULL;
+	if (f->sig_region)
+		f->sig_region->uses--;
+	f->sig_region = NULL;
 }
 
 void bw_flow_end(struct bw_flow *f, int error, const char *text)

@@ -114,6 +114,7 @@ struct bw_region {
 	uint32_t access, id;     /* id: place in ep->regions, and a generation */
 	unsigned uses, own, refs; /* flows under way; those of transfers; prepared transfers */
 	bool closed, direct;
+	bool closing;            /* peers can begin nothing with it */
 	unsigned nregs;          /* 0: engines need none, or take the range of each transfer */
 	struct bw_reg reg[BW_WIRE_RAILS];
 	unsigned char secret[16];
@@ -218,6 +219,7 @@ struct bw_flow {
 	/* the peer's */
 	struct bw_wire_part one;
 	struct bw_wire_signal sig;
+	struct bw_region *sig_region;   /* which it keeps open; NULL: none */
 };
 
 /* ---- transfers ------------------------------------------------------------------------------- */
@@ -469,8 +471,8 @@ void bw_sink_turn(struct bw_flow *f);
 void bw_sink_leave(struct bw_flow *f, int error);
 /* Bytes that came in a message. */
 void bw_sink_eager(struct bw_flow *f, const unsigned char *data);
-/* Before it may be used: flushes, stores the signal. */
-void bw_sink_publish(struct bw_region *r, struct bw_peer *p, const struct bw_wire_signal *sig);
+/* Before it may be used: flushes, stores the signal in @word's region. */
+void bw_sink_publish(struct bw_region *r, struct bw_region *word, const struct bw_wire_signal *sig);
 void bw_sink_let_go(struct bw_flow *f);
 void bw_source_let_go(struct bw_flow *f);
 

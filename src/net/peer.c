@@ -315,6 +315,17 @@ static void drop_says(struct bw_peer *p)
 	p->say_tail = &p->say;
 }
 
+/* At once, not one by one as they end. */
+static void drop_queue(struct bw_queue *q)
+{
+	for (struct bw_flow *f = q->head, *next; f; f = next) {
+		next = f->next_tx;
+		f->queued = false;
+		f->tx = 0;
+	}
+	bw_queue_init(q);
+}
+
 static void end_flows(struct bw_peer *p, int err)
 {
 	char text[sizeof(p->failure)];
@@ -348,6 +359,9 @@ void bw_peer_fail(struct bw_peer *p, int err, const char *fmt, ...)
 	}
 	disconnect(p);
 	lose_messages(p);
+	drop_queue(&p->replies);
+	drop_queue(&p->ops);
+	drop_queue(&p->sends);
 	end_flows(p, err);
 	drop_says(p);
 	bw_match_free(p);

@@ -303,7 +303,7 @@ static int run(const char *network, const char *interface, struct bw_device *dev
 	bw_err_keep(&why);
 	tear_down(&p);
 	bw_err_put_back(&why);
-	if (ret && !p.wrong) {
+	if (ret && ret != -ETIMEDOUT && !p.wrong) {
 		free(v);
 		return ret;
 	}

@@ -14,8 +14,9 @@
 struct bw_device;
 
 /*
- * 0, or -errno with the reason: wrong bytes are a verdict for as long as the process lives, what
- * may be different next time is not. Opens rails, and may take half a second the first time.
+ * 0, or -errno with the reason: wrong bytes, and none within five seconds, are a verdict for as
+ * long as the process lives; what may be different next time is not. Opens rails, and may take half
+ * a second the first time.
  * @owner: the context of the region's memory. No lock of the layer is held. Thread-safe.
  */
 int bw_prove(const char *network, const char *interface, struct bw_device *dev, void *owner,

@@ -104,8 +104,8 @@ struct bw_region *bw_region_find(struct bw_ep *ep, uint32_t id, const unsigned c
 	unsigned place = id & 0xffff;
 	struct bw_region *r = place < ep->nregion_ids ? ep->region_by_id[place] : NULL;
 
-	return r && r->id == id && r->access && !r->closed && same_secret(r->secret, secret) ? r :
-	       NULL;
+	return r && r->id == id && r->access && !r->closed && !r->closing &&
+	       same_secret(r->secret, secret) ? r : NULL;
 }
 
 /* ---- ids ------------------------------------------------------------------------------------- */
@@ -291,18 +291,32 @@ static int open_gpu(struct bw_region *r, const struct dmabuf *d)
 	return 0;
 }
 
-/* Reads a byte of each page through the kernel, which says so where there is none. */
-static int is_there(const unsigned char *p, size_t bytes)
+/*
+ * Is all of it mapped, and may peers that put write it? What a peer moves later would else end this
+ * process with a signal.
+ */
+static int is_there(const unsigned char *p, size_t bytes, bool write)
 {
-	int fds[2], ret = 0;
+	unsigned long at = (unsigned long)(uintptr_t)p, end = at + bytes, from, to;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512], may[8];
+	int ret = 0;
 
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+	if (!maps)
 		return 0; /* cannot tell */
-	for (int end = 0; end < 2 && !ret; end++)
-		if (write(fds[1], end ? p + bytes - 1 : p, 1) < 0 && errno == EFAULT)
-			ret = bw_err(EFAULT, "nothing is there: give memory that is mapped");
-	close(fds[0]);
-	close(fds[1]);
+	while (at < end && !ret && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx %4s", &from, &to, may) != 3 || to <= at)
+			continue;
+		if (from > at)
+			break;
+		if (may[0] != 'r' || (write && may[1] != 'w'))
+			ret = bw_err(EFAULT, "it may not be %s at 0x%lx", may[0] != 'r' ? "read" :
+				     "written, as BARWAY_REGION_PUT lets peers do,", at);
+		at = to;
+	}
+	fclose(maps);
+	if (!ret && at < end)
+		ret = bw_err(EFAULT, "nothing is there at 0x%lx: give memory that is mapped", at);
 	return ret;
 }
 
@@ -338,7 +352,7 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 	r->map = map;
 	r->dev = dev;
 	r->host = map ? map->ptr : (unsigned char *)(uintptr_t)addr;
-	ret = map ? 0 : is_there(r->host, bytes);
+	ret = map ? 0 : is_there(r->host, bytes, access & BW_REGION_PUT);
 	if (!ret && getrandom(r->secret, sizeof(r->secret), 0) != (ssize_t)sizeof(r->secret))
 		ret = bw_err(EIO, "the system gives no random bytes: %s", strerror(errno));
 	if (!ret)
@@ -393,12 +407,16 @@ static void shut(struct bw_region *r)
 	unref(r);
 }
 
-/* What peers have begun may only lack that somebody here looks. */
+/* What peers have begun may only lack that somebody here looks. They begin nothing meanwhile. */
 static void let_peers_end(struct bw_region *r)
 {
 	uint64_t until_ns = bw_now_ns() + END_NS, since = 0;
 	struct bw_ep *ep = r->ep;
 	bool busy = true;
+
+	bw_ep_lock(ep);
+	r->closing = true;
+	bw_ep_unlock(ep);
 
 	while (busy && bw_now_ns() < until_ns) {
 		bw_ep_lock(ep);
@@ -416,9 +434,14 @@ int bw_region_close(struct bw_region *r)
 
 	let_peers_end(r);
 	bw_ep_lock(ep);
-	if (r->uses)
+	if (r->own)
 		ret = bw_err(EBUSY, "%u transfers of the region are under way: wait for them, or "
 			     "cancel them", r->uses);
+	else if (r->uses)
+		ret = bw_err(EBUSY, "%u transfers of peers' use the region: try again, or close "
+			     "the peers with barway_peer_close()", r->uses);
+	if (ret)
+		r->closing = false;
 	else
 		shut(r);
 	bw_ep_unlock(ep);

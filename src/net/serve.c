@@ -59,7 +59,7 @@ static void eager_put(struct bw_peer *p, struct bw_region *r, const struct bw_wi
 	bw_region_after_store(r);
 	bw_n_count(p->ep, BW_N_EAGER_IN, 1);
 	bw_n_count(p->ep, BW_N_BYTES_IN, head->b);
-	bw_sink_publish(r, p, sig);
+	bw_sink_publish(r, sig ? bw_region_find(p->ep, sig->region, sig->secret) : NULL, sig);
 	say_done(p, head->src, 0);
 }
 
@@ -176,8 +176,11 @@ void bw_serve_put(struct bw_peer *p, struct bw_message *m)
 	if (!f)
 		return;
 	f->signal = sig;
-	if (sig)
+	if (sig) {
 		f->sig = *sig;
+		f->sig_region = bw_region_find(p->ep, sig->region, sig->secret);
+		f->sig_region->uses++;
+	}
 	if (parts)
 		bw_serve_begin(f);
 }

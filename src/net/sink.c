@@ -104,6 +104,8 @@ static int find_place(struct bw_flow *f)
 	if (want_direct && f->region->map && (by_cpu || !f->region->direct))
 		return bw_err(ENOTSUP, "the direct path is required, and the sink's memory cannot "
 			      "have it: %.300s", f->region->reason.text);
+	if (!f->bytes)
+		return 0; /* nothing will be written */
 	if (direct(f)) {
 		if (f->region->nregs)
 			return 0;
@@ -177,18 +179,13 @@ static void store_signal(struct bw_region *r, uint64_t offset, uint64_t value)
 	}
 }
 
-void bw_sink_publish(struct bw_region *r, struct bw_peer *p, const struct bw_wire_signal *sig)
+void bw_sink_publish(struct bw_region *r, struct bw_region *word, const struct bw_wire_signal *sig)
 {
-	struct bw_region *s;
-
 	if (r->map) /* the bytes are VISIBLE before anything says so */
 		bw_copy_flush(r->map);
 	BW_PROBE2(net_publish, r, sig != NULL);
-	if (!sig)
-		return;
-	s = bw_region_find(p->ep, sig->region, sig->secret);
-	if (s && s->access & BW_REGION_PUT && bw_region_has(s, sig->offset, 8))
-		store_signal(s, sig->offset, sig->value);
+	if (sig)
+		store_signal(word, sig->offset, sig->value);
 }
 
 static void note(struct bw_flow *f, bool eager)
@@ -210,7 +207,7 @@ static void note(struct bw_flow *f, bool eager)
 static void complete(struct bw_flow *f)
 {
 	note(f, false);
-	bw_sink_publish(f->region, f->peer, f->signal ? &f->sig : NULL);
+	bw_sink_publish(f->region, f->sig_region, f->signal ? &f->sig : NULL);
 	if (f->op != BW_GET)
 		bw_flow_tell(f, 0);
 	bw_flow_end(f, 0, NULL);
@@ -230,7 +227,7 @@ void bw_sink_eager(struct bw_flow *f, const unsigned char *data)
 	bw_region_after_store(f->region);
 	bw_n_count(f->peer->ep, BW_N_EAGER_IN, 1);
 	note(f, true);
-	bw_sink_publish(f->region, f->peer, NULL);
+	bw_sink_publish(f->region, NULL, NULL);
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */

@@ -328,8 +328,21 @@ static void unpost(struct bw_chunk *c)
 		was_not_posted(c);
 }
 
-/* The first one, without the endpoint's lock while the network has it. 0, or -EAGAIN: no more. */
-static int post_first(struct bw_ep *ep, struct bw_netrail *r)
+/* Behind the others: its peer may take nothing any more, and they go to other peers. */
+static void put_off(struct bw_netrail *r)
+{
+	struct bw_chunk *c = r->out;
+
+	if (!c->next_out)
+		return;
+	r->out = c->next_out;
+	c->next_out = NULL;
+	*r->out_tail = c;
+	r->out_tail = &c->next_out;
+}
+
+/* The first one, without the endpoint's lock while the network has it. */
+static void post_first(struct bw_ep *ep, struct bw_netrail *r)
 {
 	struct bw_chunk *c;
 	struct write w;
@@ -339,7 +352,7 @@ static int post_first(struct bw_ep *ep, struct bw_netrail *r)
 	c = r->out;
 	if (!c) {
 		bw_ep_unlock(ep);
-		return -EAGAIN;
+		return;
 	}
 	w = write_of(c, r);
 	r->posting = c;
@@ -354,14 +367,15 @@ static int post_first(struct bw_ep *ep, struct bw_netrail *r)
 	if (r->posting == c && !ret) {
 		BW_PROBE3(net_write, c->flow, c->slot, c->bytes);
 		take_out(c);
-	} else if (r->posting == c && ret != -EAGAIN) {
+	} else if (r->posting == c && ret == -EAGAIN) {
+		put_off(r);
+	} else if (r->posting == c) {
 		take_out(c);
 		was_not_posted(c);
 		write_failed(c->flow->peer, ret);
 	}
 	r->posting = NULL;
 	bw_ep_unlock(ep);
-	return ret ? -EAGAIN : 0;
 }
 
 void bw_source_post(struct bw_ep *ep, struct bw_netrail *r)
@@ -370,8 +384,7 @@ void bw_source_post(struct bw_ep *ep, struct bw_netrail *r)
 
 	bw_err_keep(&kept);
 	for (unsigned i = 0; i < POSTS && atomic_load_explicit(&r->nout, memory_order_relaxed); i++)
-		if (post_first(ep, r))
-			break;
+		post_first(ep, r);
 	bw_err_put_back(&kept);
 }
 

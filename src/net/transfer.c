@@ -123,8 +123,9 @@ void bw_xfer_end(struct bw_xfer *t, int error, const char *text)
 	if (t->hold)
 		bw_stream_release(t);
 	reached = error ? BW_REACHED_FAILED | BW_REACHED_DONE : BW_VISIBLE | BW_REACHED_DONE;
-	tell_fd(t);
 	before = atomic_exchange_explicit(&t->reached, reached, memory_order_acq_rel);
+	/* who frees it or posts it again with a descriptor needs the lock that is held here */
+	tell_fd(t);
 	wake_sleeper(t, before);
 	if (atomic_load_explicit(&ep->sleepers, memory_order_relaxed) && !ep->threaded)
 		bw_ep_wake(ep);
@@ -211,8 +212,11 @@ int bw_xfer_claim(struct bw_xfer *t)
 	if (!atomic_compare_exchange_strong(&t->reached, &reached, 0))
 		return bw_err_often(EBUSY, "it is under way: wait for it, or cancel it");
 	fd = atomic_load_explicit(&t->fd, memory_order_relaxed);
-	if (fd >= 0)
+	if (fd >= 0) {
+		bw_ep_lock(t->flow.peer->ep); /* what the last posting tells is told */
 		(void)!read(fd, &drained, sizeof(drained));
+		bw_ep_unlock(t->flow.peer->ep);
+	}
 	t->posted_ns = bw_now_ns();
 	t->deadline_at = t->deadline_ns > UINT64_MAX - t->posted_ns ? UINT64_MAX :
 			 t->posted_ns + t->deadline_ns;
@@ -351,12 +355,14 @@ int bw_xfer_fd(struct bw_xfer *t)
 	     bw_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (fd < 0)
 		return bw_err(EMFILE, "make an eventfd: close some files, or raise 'ulimit -n'");
+	bw_ep_lock(t->flow.peer->ep); /* it ends before, or sees the descriptor */
 	if (!atomic_compare_exchange_strong(&t->fd, &none, fd)) {
 		close(fd);
-		return none;
-	}
-	if (atomic_load(&t->reached) & BW_REACHED_DONE)
+		fd = none;
+	} else if (atomic_load(&t->reached) & BW_REACHED_DONE) {
 		tell_fd(t);
+	}
+	bw_ep_unlock(t->flow.peer->ep);
 	return fd;
 }
 

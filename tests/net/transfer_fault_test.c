@@ -588,6 +588,59 @@ static void operations_fail(void)
 }
 
 /* A rail that dies: quietly, so that only the deadline tells; or loudly. */
+/* A peer that takes nothing any more holds up nobody else on its rail. */
+static void dead_beside_alive(void)
+{
+	struct barway_endpoint_options o = end_options("imitation", 1, 1);
+	struct barway_part part = { 0, 0, 4 * MIB };
+	struct barway_transfer_options put = { .operation = BARWAY_PUT };
+	struct barway_transfer *dead[8], *alive;
+	struct bw_imitation h = how();
+	struct memory mc;
+	struct end c;
+	pthread_t thread;
+	char name[64];
+
+	bw_imitation_set(&h);
+	param("net_chunk", "64K"); /* many */
+	o.deadline_ns = 20 * SECOND;
+	begin(&o, false, 4 * MIB);
+	end_open(&c, &o);
+	OK(barway_endpoint_name(c.ep, name, sizeof(name)));
+	CHECK(!pthread_create(&thread, NULL, acceptor, &c));
+	put.key = &mb.key;
+	for (unsigned i = 0; i < N(dead); i++)
+		dead[i] = prepare(&a, &ma, &part, 1, &put);
+	OK(barway_peer_connect(a.ep, name, 10 * SECOND, &a.peer));
+	CHECK(!pthread_join(thread, NULL));
+	memory_open(&c, &mc, false, 4 * MIB, BOTH);
+	put.key = &mc.key;
+	alive = prepare(&a, &ma, &part, 1, &put);
+	for (unsigned i = 0; i < N(dead); i++)
+		OK(barway_transfer_post(dead[i]));
+	while (counters_of(&a).chunks_out < 40) /* of 512: all of them have begun */
+		sched_yield();
+	bw_imitation_kill(bw_endpoint_object_get(b.ep)->ep->rail[0].rail, false);
+	for (unsigned i = 0; i < 5; i++) {
+		double from = seconds();
+
+		OK(barway_transfer_post(alive));
+		OK(barway_transfer_wait(alive, BARWAY_VISIBLE, 10 * SECOND));
+		CHECK(seconds() - from < (SANITIZED ? 5 : 1));
+	}
+	OK(barway_endpoint_close(a.ep));
+	a.ep = NULL;
+	memory_close(&c, &mc);
+	end_close(&c);
+	OK(barway_endpoint_close(b.ep));
+	b.ep = NULL;
+	free((void *)(uintptr_t)ma.addr);
+	free((void *)(uintptr_t)mb.addr);
+	pair_close();
+	param("net_chunk", "1M");
+	bw_imitation_set(NULL);
+}
+
 static void rail_dies(void)
 {
 	struct bw_imitation h = how();
@@ -731,7 +784,7 @@ int main(int argc, char **argv)
 		TEST(no_descriptor_stays), TEST(no_descriptor_left), TEST(several_handles),
 		TEST(in_a_child), TEST(direct_refused), TEST(direct_refused_there),
 		TEST(unproved), TEST(proof_fails),
-		TEST(late_and_put_off), TEST(operations_fail), TEST(rail_dies),
+		TEST(late_and_put_off), TEST(operations_fail), TEST(dead_beside_alive), TEST(rail_dies),
 		TEST(registrations_fail), TEST(memory_is_short), { 0 },
 	};
 

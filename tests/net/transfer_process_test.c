@@ -485,6 +485,59 @@ static void others_go_on(void)
 	part_ways(second);
 }
 
+/*
+ * One that is killed with much under way does not disturb another one; but over shm, where none of
+ * what comes after completes: there it is said at once, and of the endpoint.
+ */
+static void killed_beside_another(void)
+{
+	struct barway_transfer *t[8];
+	pid_t first, second;
+	int to_first, to_second, ret;
+	struct barway_peer *dead;
+	double from;
+	char name[64];
+
+	second = start(false);
+	to_second = sock;
+	first = start(false);
+	to_first = sock;
+	meet(false);
+	dead = a.peer;
+	for (unsigned i = 0; i < N(t); i++)
+		t[i] = one(BARWAY_PUT, 0, 0, BYTES, 0);
+	sock = to_second;
+	get_all(name, sizeof(name));
+	OK(barway_peer_connect(a.ep, name, 20 * SECOND, &a.peer));
+	get_all(&mb.key, sizeof(mb.key));
+	for (unsigned i = 0; i < N(t); i++)
+		OK(barway_transfer_post(t[i]));
+	for (unsigned i = 0; i < 20; i++)
+		barway_endpoint_progress(a.ep);
+	sock = to_first;
+	kill_it(first);
+	close(sock);
+	sock = to_second;
+	for (unsigned i = 0; i < N(t); i++) {
+		ret = barway_transfer_wait(t[i], BARWAY_VISIBLE, 20 * SECOND);
+		CHECK(ret == 0 || ret == -EIO);
+		OK(barway_transfer_free(t[i]));
+	}
+	OK(barway_peer_close(dead));
+	t[0] = one(BARWAY_PUT, 0, 0, 100000, 0);
+	from = seconds();
+	ret = barway_transfer_post(t[0]);
+	if (!ret)
+		ret = barway_transfer_wait(t[0], BARWAY_VISIBLE, 20 * SECOND);
+	CHECK(seconds() - from < 5);
+	if (ret && !strcmp(network, "shm"))
+		CHECK_HAS(barway_errmsg(), "open another endpoint");
+	else if (ret)
+		FAIL("%d: %s", ret, barway_errmsg());
+	OK(barway_transfer_free(t[0]));
+	part_ways(second);
+}
+
 /* A stopped process is not a dead one. */
 static void stopped(void)
 {
@@ -539,7 +592,7 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(host_host), TEST(gpu_gpu), TEST(host_gpu), TEST(gpu_host), TEST(shared_gpu),
-		TEST(killed), TEST(others_go_on), TEST(stopped), TEST(forked), { 0 },
+		TEST(killed), TEST(others_go_on), TEST(killed_beside_another), TEST(stopped), TEST(forked), { 0 },
 	};
 
 	other = getenv("NET_OTHER");

@@ -3,6 +3,8 @@
  * What is promised beside moving bytes: pieces, signals, posting again, which receive takes which
  * message, who may write where, and what refusals say.
  */
+#include <poll.h>
+
 #include "net_test.h"
 
 #define BOTH (BARWAY_REGION_PUT | BARWAY_REGION_GET)
@@ -513,6 +515,136 @@ static void other_secret(void)
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
+/* The descriptor becomes readable; takes what there is to be read. */
+static bool tells(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	double until = seconds() + 20;
+	uint64_t n = 0;
+
+	while (poll(&p, 1, 0) != 1 && seconds() < until) {
+		barway_endpoint_progress(a.ep);
+		barway_endpoint_progress(b.ep);
+	}
+	return read(fd, &n, sizeof(n)) == (ssize_t)sizeof(n) && n == 1;
+}
+
+/* What is readable is done, each time; and a descriptor that is made late misses nothing. */
+static void descriptor(void)
+{
+	struct barway_transfer *t;
+
+	begin();
+	t = one(&a, &ma, BARWAY_PUT, &mb.key, 0, 0, 0, 8);
+	for (unsigned i = 0; i < (SANITIZED ? 300 : 3000); i++) {
+		int fd;
+
+		OK(barway_transfer_post(t));
+		fd = barway_transfer_fd(t); /* the first time while it may be ending */
+		CHECK(fd >= 0);
+		CHECK(tells(fd));
+		OK(barway_transfer_poll(t, BARWAY_VISIBLE));
+	}
+	OK(barway_transfer_free(t));
+	end();
+}
+
+/* A region whose signal is yet to be stored stays open as long. */
+static void signal_keeps_its_region(void)
+{
+	struct barway_part part = { 0, 0, 900000 };
+	struct barway_transfer_options o = { .operation = BARWAY_PUT, .signal_value = 42 };
+	struct memory word;
+	struct barway_transfer *t;
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < 20; i++) {
+		uint64_t got = 0;
+		int ret;
+
+		begin();
+		memory_open(&b, &word, false, 4096, BOTH);
+		o.key = &mb.key;
+		o.signal = &word.key;
+		t = prepare(&a, &ma, &part, 1, &o);
+		OK(barway_transfer_post(t));
+		for (unsigned k = 0; k < i; k++) {
+			barway_endpoint_progress(a.ep);
+			barway_endpoint_progress(b.ep);
+		}
+		ret = barway_region_close(word.region);
+		if (ret) {
+			CHECK_EQ(ret, -EBUSY);
+			CHECK_HAS(barway_errmsg(), "peers'");
+			kept++;
+		}
+		if (!wait_both(t, BARWAY_VISIBLE)) {
+			memcpy(&got, (void *)(uintptr_t)word.addr, sizeof(got));
+			CHECK_EQ(got, 42);
+		} else {
+			CHECK_HAS(barway_errmsg(), "key"); /* it was closed before */
+		}
+		OK(barway_transfer_free(t));
+		if (ret)
+			OK(barway_region_close(word.region));
+		free((void *)(uintptr_t)word.addr);
+		end();
+	}
+	CHECK(kept || threads || strcmp(network, "tcp"));
+}
+
+/* Nothing at all, by every way and in many pieces. */
+static void nothing(void)
+{
+	static struct barway_part parts[1000];
+	static const unsigned paths[] = { BARWAY_PATH_AUTO, BARWAY_PATH_DIRECT };
+
+	begin();
+	for (unsigned k = 0; k < 2; k++)
+		for (unsigned op = BARWAY_PUT; op <= BARWAY_SEND; op++)
+			for (unsigned n = 1; n <= N(parts); n = n == 1 ? N(parts) : n + 1) {
+				struct barway_transfer_options o = { .operation = op, .tag = 3,
+								     .path = paths[k] };
+				struct barway_transfer *r = NULL, *t;
+
+				o.key = op == BARWAY_SEND ? NULL : &mb.key;
+				if (op == BARWAY_SEND)
+					r = receive(3, 0, 0, 8);
+				t = prepare(&a, &ma, parts, n, &o);
+				OK(run(t));
+				if (r)
+					OK(wait_both(r, BARWAY_VISIBLE));
+				if (r)
+					OK(barway_transfer_free(r));
+				OK(barway_transfer_free(t));
+			}
+	end();
+}
+
+/* Memory that a peer's put would end this process by. */
+static void memory_that_is_not_all_there(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *p = mmap(NULL, 3 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct barway_region *r;
+
+	begin();
+	CHECK(p != MAP_FAILED);
+	FAILS(barway_region_open(a.ep, (uintptr_t)p, 3 * page, BARWAY_REGION_PUT, &r), EFAULT,
+	      "written");
+	OK(barway_region_open(a.ep, (uintptr_t)p, 3 * page, BARWAY_REGION_GET, &r));
+	OK(barway_region_close(r));
+	CHECK(!mprotect(p, 3 * page, PROT_READ | PROT_WRITE));
+	OK(barway_region_open(a.ep, (uintptr_t)p + 5, 3 * page - 5, BARWAY_REGION_PUT, &r));
+	OK(barway_region_close(r));
+	CHECK(!munmap(p + page, page));
+	FAILS(barway_region_open(a.ep, (uintptr_t)p, 3 * page, 0, &r), EFAULT, "nothing is there");
+	OK(barway_region_open(a.ep, (uintptr_t)p, page, BARWAY_REGION_PUT, &r));
+	OK(barway_region_close(r));
+	CHECK(!munmap(p, 3 * page));
+	end();
+}
+
 static void states(void)
 {
 	struct barway_transfer *r, *s;
@@ -527,12 +659,7 @@ static void states(void)
 	CHECK(fd >= 0);
 	send_word(1, 77, &s);
 	OK(wait_both(r, BARWAY_VISIBLE));
-	{
-		uint64_t n = 0;
-
-		CHECK_EQ(read(fd, &n, sizeof(n)), (ssize_t)sizeof(n));
-		CHECK(n >= 1);
-	}
+	CHECK(tells(fd));
 	OK(wait_both(s, BARWAY_VISIBLE));
 	OK(barway_transfer_post(r)); /* nothing to read again */
 	{
@@ -593,7 +720,9 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		TEST(pieces), TEST(signals), TEST(again), TEST(both_directions),
 		TEST(order_of_receives), TEST(early_messages), TEST(flood), TEST(too_long),
-		TEST(keys), TEST(forged), TEST(bad_arguments), TEST(other_secret), TEST(states),
+		TEST(keys), TEST(forged), TEST(bad_arguments), TEST(other_secret), TEST(descriptor),
+		TEST(signal_keeps_its_region), TEST(nothing), TEST(memory_that_is_not_all_there),
+		TEST(states),
 		TEST(peer_closes), { 0 },
 	};
 
