@@ -12,7 +12,7 @@ static bool is_child;
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
-	return "die_after_fork=0:atexit_sleep_ms=0";
+	return "die_after_fork=0:atexit_sleep_ms=0:history_size=7";
 }
 
 int __lsan_is_turned_off(void);

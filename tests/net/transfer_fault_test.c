@@ -784,7 +784,8 @@ int main(int argc, char **argv)
 		TEST(no_descriptor_stays), TEST(no_descriptor_left), TEST(several_handles),
 		TEST(in_a_child), TEST(direct_refused), TEST(direct_refused_there),
 		TEST(unproved), TEST(proof_fails),
-		TEST(late_and_put_off), TEST(operations_fail), TEST(dead_beside_alive), TEST(rail_dies),
+		TEST(late_and_put_off), TEST(operations_fail), TEST(dead_beside_alive),
+		TEST(rail_dies),
 		TEST(registrations_fail), TEST(memory_is_short), { 0 },
 	};
 
