@@ -112,7 +112,8 @@ BARWAY_API int barway_endpoint_progress(struct barway_endpoint *ep);
  *
  * Both ends prove that they have the secret. Errors: -EINVAL the name; -ECONNREFUSED nobody listens
  * there; -EACCES the other end does not have our secret; -EPROTO it is not Barway, or another
- * version; -ENOTSUP the two have no network in common; -ETIMEDOUT; -ESTALE. Blocks.
+ * version; -ENOTSUP the two have no network in common; -EAGAIN too many knock there at once;
+ * -ETIMEDOUT; -ENOSPC, -ENOMEM; -ESTALE. Blocks.
  */
 BARWAY_API int barway_peer_connect(struct barway_endpoint *ep, const char *name,
 				   uint64_t timeout_ns, struct barway_peer **out);
@@ -154,16 +155,21 @@ BARWAY_API int barway_peer_query(struct barway_peer *peer, struct barway_peer_in
  *          alignment; it has to stay until the region is closed
  * @access: BARWAY_REGION_..., 0: for this process's own transfers only
  *
- * Errors: those of barway_map() for GPU memory; -EINVAL 0 bytes, unknown access; -EFAULT nothing is
- * there; -ENOTSUP the endpoint requires the direct path and this memory cannot have it, with each
- * rung's reason; -ESTALE. Blocks: the first region of a device over a network card is proved with
- * data, which may take half a second, and five where nothing comes back.
+ * Errors: those of barway_map() for GPU memory; -EINVAL 0 bytes, unknown access; -EFAULT host memory
+ * that is not all there, or that BARWAY_REGION_PUT would let peers write and this process may not;
+ * -ENOTSUP the endpoint requires the direct path and this memory cannot have it, with each rung's
+ * reason; -ESTALE. Blocks: the first region of a device over a network card is proved with data,
+ * which may take half a second, and five where nothing comes back.
  */
 BARWAY_API int barway_region_open(struct barway_endpoint *ep, uint64_t addr, size_t bytes,
 				  uint32_t access, struct barway_region **out);
 
-/** barway_region_close() - its key is worth nothing from then on. -EBUSY a transfer is under way;
- * -ESTALE. Blocks. */
+/**
+ * barway_region_close() - its key is worth nothing from then on
+ * Peers begin nothing with it while this waits, 50 ms at most, for what they have begun. Errors:
+ * -EBUSY a transfer of this process is under way, or one of a peer's is still: try again, or
+ * barway_peer_close(); -ESTALE. Blocks.
+ */
 BARWAY_API int barway_region_close(struct barway_region *region);
 
 /* What another process needs to address a region: opaque, random, shipped by any means. */
@@ -233,8 +239,10 @@ BARWAY_API int barway_transfer_prepare(struct barway_peer *peer, struct barway_r
 
 /**
  * barway_transfer_post() - begin
- * Its deadline runs from here. Errors: -EBUSY it is under way; -EIO the peer has failed, with what
- * ended it; -ESTALE. Does not block.
+ * Its deadline runs from here; one that passes is told at the latest when the endpoint's liveness_ns
+ * have passed too, as the peer may still touch the memory until it answers. Errors: -EBUSY it is
+ * under way; -EIO the peer has failed, with what ended it; -ESTALE. Does not wait for the network or
+ * the GPU, but may wait for a thread that is giving a chunk to the network.
  */
 BARWAY_API int barway_transfer_post(struct barway_transfer *t);
 

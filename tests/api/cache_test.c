@@ -218,7 +218,7 @@ static void kept_for_a_while(void)
 	CHECK(until_cached(0) >= 0);
 	CHECK_EQ(counters().cache_evictions, before.cache_evictions + 1);
 	CHECK_EQ(counters().cache_stale, before.cache_stale);
-	for (double from = seconds(); bar1_used(0) != used;) /* it is let go of after it is counted */
+	for (double from = seconds(); bar1_used(0) != used;) /* let go of after it is counted */
 		CHECK(seconds() - from < 10);
 	release(a);
 	end();
