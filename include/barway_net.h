@@ -155,11 +155,11 @@ BARWAY_API int barway_peer_query(struct barway_peer *peer, struct barway_peer_in
  *          alignment; it has to stay until the region is closed
  * @access: BARWAY_REGION_..., 0: for this process's own transfers only
  *
- * Errors: those of barway_map() for GPU memory; -EINVAL 0 bytes, unknown access; -EFAULT host memory
- * that is not all there, or that BARWAY_REGION_PUT would let peers write and this process may not;
- * -ENOTSUP the endpoint requires the direct path and this memory cannot have it, with each rung's
- * reason; -ESTALE. Blocks: the first region of a device over a network card is proved with data,
- * which may take half a second, and five where nothing comes back.
+ * Errors: those of barway_map() for GPU memory; -EINVAL 0 bytes, unknown access; -EFAULT host
+ * memory that is not all there, or that BARWAY_REGION_PUT would let peers write and this process
+ * may not; -ENOTSUP the endpoint requires the direct path and this memory cannot have it, with each
+ * rung's reason; -ESTALE. Blocks: the first region of a device over a network card is proved with
+ * data, which may take half a second, and five where nothing comes back.
  */
 BARWAY_API int barway_region_open(struct barway_endpoint *ep, uint64_t addr, size_t bytes,
 				  uint32_t access, struct barway_region **out);
@@ -239,10 +239,10 @@ BARWAY_API int barway_transfer_prepare(struct barway_peer *peer, struct barway_r
 
 /**
  * barway_transfer_post() - begin
- * Its deadline runs from here; one that passes is told at the latest when the endpoint's liveness_ns
- * have passed too, as the peer may still touch the memory until it answers. Errors: -EBUSY it is
- * under way; -EIO the peer has failed, with what ended it; -ESTALE. Does not wait for the network or
- * the GPU, but may wait for a thread that is giving a chunk to the network.
+ * Its deadline runs from here; one that passes is told at the latest when the endpoint's
+ * liveness_ns have passed too, as the peer may still touch the memory until it answers. Errors:
+ * -EBUSY it is under way; -EIO the peer has failed, with what ended it; -ESTALE. Does not wait for
+ * the network or the GPU, but may wait for a thread that is giving a chunk to the network.
  */
 BARWAY_API int barway_transfer_post(struct barway_transfer *t);
 
