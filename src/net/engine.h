@@ -111,7 +111,8 @@ struct bw_net_engine {
 	 * end only, which the other answers: both at once may take a quarter of a second.
 	 */
 	int (*connect)(struct bw_rail *rail, const void *address, size_t n, uint64_t *peer);
-	/* No event of what was given to @peer comes from then on. */
+	/* No event of what was given to @peer comes from then on. Polling may say afterwards that
+	 * the rail is broken, where the network completes nothing after what the peer left. */
 	void (*disconnect)(struct bw_rail *rail, uint64_t peer);
 
 	/* -ENOTSUP with each rung's reason for GPU memory that it cannot reach. */
