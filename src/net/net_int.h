@@ -346,6 +346,7 @@ struct bw_ep {
 	size_t message_bytes;
 	struct bw_control *control;
 	struct bw_peer *peers;
+	_Atomic unsigned npeers;    /* for those who have no lock */
 	struct bw_peer **by_index;
 	unsigned nby_index;
 	struct bw_slab *slabs;

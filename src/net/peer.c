@@ -183,6 +183,7 @@ static int peer_new(struct bw_ep *ep, struct bw_link *link, bool connects, struc
 	if (p->next)
 		p->next->prev = p;
 	ep->peers = p;
+	atomic_fetch_add(&ep->npeers, 1);
 	*out = p;
 	return 0;
 }
@@ -384,6 +385,7 @@ void bw_peer_unref(struct bw_peer *p)
 		p->ep->peers = p->next;
 	if (p->next)
 		p->next->prev = p->prev;
+	atomic_fetch_sub(&p->ep->npeers, 1);
 	free(p);
 }
 

@@ -279,7 +279,7 @@ static unsigned arm(struct bw_ep *ep, unsigned first, unsigned step, struct poll
 			pthread_mutex_unlock(&r->lock);
 			fds[n++] = (struct pollfd){ .fd = r->info.fd, .events = POLLIN };
 			*poll = *poll || ret;
-		} else if (ep->peers) {
+		} else if (atomic_load(&ep->npeers)) {
 			*poll = true; /* nothing tells */
 		}
 	}
