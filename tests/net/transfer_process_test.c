@@ -191,11 +191,22 @@ static void call(char hello)
 }
 
 /* One process after the other, for those who call. Returns an exit code. */
+/* How many of the children that have ended, or @all of them, ended badly: killed was wanted. */
+static int reap(bool all)
+{
+	int status, failed = 0;
+
+	while (waitpid(-1, &status, all ? 0 : WNOHANG) > 0)
+		failed += status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	return failed;
+}
+
+/* A child for each that calls: there may be several at a time. */
 static int serve(const char *at)
 {
 	struct sockaddr_in addr;
 	socklen_t len = sizeof(addr);
-	int fd = tcp_socket(at, &addr), status, failed = 0;
+	int fd = tcp_socket(at, &addr), failed = 0;
 	char hello;
 
 	serves = true;
@@ -208,13 +219,11 @@ static int serve(const char *at)
 		CHECK(sock >= 0);
 		get_all(&hello, 1);
 		if (hello == HELLO_END)
-			return failed;
+			return failed + reap(true) ? 1 : 0;
 		if (!fork())
 			child_main(hello);
 		close(sock);
-		CHECK(wait(&status) > 0);
-		if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
-			failed = 1;
+		failed += reap(false);
 	}
 }
 

@@ -632,8 +632,10 @@ static void memory_that_is_not_all_there(void)
 	CHECK(p != MAP_FAILED);
 	FAILS(barway_region_open(a.ep, (uintptr_t)p, 3 * page, BARWAY_REGION_PUT, &r), EFAULT,
 	      "written");
-	OK(barway_region_open(a.ep, (uintptr_t)p, 3 * page, BARWAY_REGION_GET, &r));
-	OK(barway_region_close(r));
+	if (strcmp(network, "verbs")) { /* whose cards take no memory that may not be written */
+		OK(barway_region_open(a.ep, (uintptr_t)p, 3 * page, BARWAY_REGION_GET, &r));
+		OK(barway_region_close(r));
+	}
 	CHECK(!mprotect(p, 3 * page, PROT_READ | PROT_WRITE));
 	OK(barway_region_open(a.ep, (uintptr_t)p + 5, 3 * page - 5, BARWAY_REGION_PUT, &r));
 	OK(barway_region_close(r));
