@@ -10,23 +10,8 @@ tool=$1 log_and_read=$2 work_queue=$3
 unset BARWAY_LOG BARWAY_FAULT BARWAY_PROVIDERS BARWAY_FALLBACK BARWAY_CACHE_BYTES BARWAY_LIBCUDA
 export BARWAY_DEVICES=soft
 
-# run PROGRAM ARGUMENT...: code, $tmp/out, $tmp/err. MESON_EXE_WRAPPER: an emulator where needed.
-run()
-{
-	# shellcheck disable=SC2086
-	$MESON_EXE_WRAPPER "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-	code=$?
-}
-
 # ---- help, bad input ----------------------------------------------------------------------
 
-snapshot() # NAME ARGUMENT...
-{
-	file=$1
-	shift
-	run "$tool" "$@"
-	helped "$file"
-}
 check 'help of pplat' snapshot pplat-help pplat --help
 check 'help of pplat, short' snapshot pplat-help pplat -s 64 -h
 check 'help of bench' snapshot bench-help bench --help

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # What the tests in this folder share; they source it once they have looked at their arguments. Makes
-# $tmp, gone at the end, and $here. A test's run() leaves $code, $tmp/out and $tmp/err; check() and
-# skip() count; total() closes like the C tests: "name: N passed, N failed, N skipped", exit 0, 1
-# or 77.
+# $tmp, gone at the end, and $here. run(), this one or a test's own, leaves $code, $tmp/out and
+# $tmp/err; check() and skip() count; total() closes like the C tests: "name: N passed, N failed, N
+# skipped", exit 0, 1 or 77.
 test=$(basename "$0")
 here=$(cd "$(dirname "$0")" && pwd)
 tmp=$(mktemp -d) || exit 1
@@ -11,6 +11,14 @@ trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 passed=0 failed=0 skipped=0 code=
 export LC_ALL=C
+
+# run PROGRAM ARGUMENT...; MESON_EXE_WRAPPER is an emulator, where one is needed.
+run()
+{
+	# shellcheck disable=SC2086
+	$MESON_EXE_WRAPPER "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+	code=$?
+}
 
 # check NAME COMMAND...: the command says whether it passed
 check() { judge "$@"; }
@@ -61,6 +69,15 @@ helped() # NAME
 	[ "$code" = 0 ] && quiet err && plain && narrow 80 || return 1
 	if [ -n "$UPDATE" ]; then cp "$tmp/out" "$here/snapshots/$1.txt"; fi
 	diff -u "$here/snapshots/$1.txt" "$tmp/out"
+}
+
+# The help text that "$tool" ARGUMENT... prints is that of the snapshot NAME.
+snapshot() # NAME ARGUMENT...
+{
+	file=$1
+	shift
+	run "$tool" "$@"
+	helped "$file"
 }
 
 # What ran said no: one line, nothing on stdout.

@@ -23,23 +23,8 @@ export BARWAY_DEVICES=soft XDG_CACHE_HOME="$tmp"
 echo 'leak:libfabric.so' >"$tmp/suppressions"
 export LSAN_OPTIONS="suppressions=$tmp/suppressions:print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}"
 
-# run PROGRAM ARGUMENT...: code, $tmp/out, $tmp/err. MESON_EXE_WRAPPER: an emulator where needed.
-run()
-{
-	# shellcheck disable=SC2086
-	$MESON_EXE_WRAPPER "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-	code=$?
-}
-
 # ---- help, bad input ----------------------------------------------------------------------
 
-snapshot() # NAME ARGUMENT...
-{
-	file=$1
-	shift
-	run "$tool" "$@"
-	helped "$file"
-}
 for verb in netlat netbw paths; do
 	check "help of $verb" snapshot $verb-help $verb --help
 	check "help of $verb, short" snapshot $verb-help $verb --local -h
