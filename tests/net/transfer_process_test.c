@@ -509,6 +509,8 @@ static void killed_beside_another(void)
 	double from;
 	char name[64];
 
+	if (!strcmp(network, "shm"))
+		SKIP("libfabric's shm may hang after it, and that is not always noticed at once");
 	second = start(false);
 	to_second = sock;
 	first = start(false);
