@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/fault.h"
@@ -38,9 +37,9 @@ static int slab_new(struct bw_ep *ep, struct bw_netrail *r, unsigned n, size_t h
 	if (!ret) {
 		memset(s->memory, 0, n * each);
 		request.ptr = s->memory;
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		ret = BW_CALL(r, reg, &request, &s->reg);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 	}
 	if (ret) {
 		free(s->memory);
@@ -82,14 +81,14 @@ void bw_rx_post(struct bw_ep *ep, struct bw_rx *rx)
 	struct bw_netrail *r = &ep->rail[rx->rail];
 	int ret;
 
-	pthread_mutex_lock(&r->lock);
+	bw_rail_lock(r);
 	ret = BW_CALL(r, recv, rx->at, ep->message_bytes, rx->desc, rx);
-	pthread_mutex_unlock(&r->lock);
+	bw_rail_unlock(r);
 	if (!ret)
 		return;
 	rx->next = r->again;
 	r->again = rx;
-	atomic_store_explicit(&ep->attention, 1, memory_order_relaxed);
+	bw_ep_attend(ep);
 }
 
 void bw_rx_retry(struct bw_ep *ep, struct bw_netrail *r)
@@ -179,7 +178,7 @@ static int rail_open(struct bw_ep *ep, const char *interface)
 	r->index = ep->nrails++;
 	r->out_tail = &r->out;
 	snprintf(r->interface, sizeof(r->interface), "%s", interface);
-	pthread_mutex_init(&r->lock, NULL);
+	bw_mutex_init(&r->lock);
 	pthread_mutex_init(&r->polling, NULL);
 	BW_CALL(r, info, &r->info);
 	r->address_bytes = sizeof(r->address);
@@ -202,8 +201,10 @@ static unsigned rails_of(const struct bw_ep *ep, unsigned interfaces)
 		return ep->options.rails;
 	if (interfaces > 1)
 		return interfaces < BW_WIRE_RAILS ? interfaces : BW_WIRE_RAILS;
-	/* a rail that CPUs move bytes for gains from others where threads can serve them */
-	return ep->options.threads && cpus >= 16 && strcmp(ep->options.network, "shm") ? 4 : 1;
+	/* a rail that CPUs move bytes for gains from others where each has a thread of its own */
+	if (cpus < 16 || !ep->options.threads || !strcmp(ep->options.network, "shm"))
+		return 1;
+	return ep->options.threads < 4 ? (unsigned)ep->options.threads : 4;
 }
 
 static int rails_open(struct bw_ep *ep)
@@ -294,10 +295,6 @@ static int tables(struct bw_ep *ep)
 	if (!ep->flows || !ep->generations)
 		return bw_err(ENOMEM, "no memory for an endpoint: free some");
 	ep->next_flow = 1; /* 0 means none */
-	ep->wake = bw_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
-	if (ep->wake < 0)
-		return bw_err(EMFILE, "make an eventfd: %s: close some files, or raise 'ulimit -n'",
-			      strerror(errno));
 	return 0;
 }
 
@@ -328,10 +325,13 @@ int bw_ep_open(const struct bw_ep_options *options, struct bw_ep **out)
 	if (!ep)
 		return bw_err(ENOMEM, "no memory for an endpoint: free some");
 	ep->options = *options;
-	ep->wake = -1;
+	for (unsigned i = 0; i < BW_NET_BEDS; i++)
+		ep->bed[i].fd = -1;
+	for (unsigned i = 0; i < BW_WIRE_RAILS; i++)
+		ep->thread[i].bed.fd = -1;
 	ep->message_bytes = sizeof(struct bw_wire) + sizeof(struct bw_wire_signal) +
 			    sizeof(struct bw_wire_grant) + ep->options.eager;
-	pthread_mutex_init(&ep->lock, NULL);
+	bw_mutex_init(&ep->lock);
 	atomic_store(&ep->next_deadline, UINT64_MAX);
 	ret = set_up(ep);
 	ep->options.secret = NULL; /* the caller's; what needs it has its own */
@@ -405,8 +405,7 @@ void bw_ep_free(struct bw_ep *ep)
 	flows_free(ep);
 	free(ep->region_by_id);
 	free(ep->region_generations);
-	if (ep->wake >= 0)
-		close(ep->wake);
+	bw_beds_close(ep);
 	pthread_mutex_destroy(&ep->lock);
 	free(ep);
 }

@@ -135,9 +135,13 @@ struct bw_net_engine {
 	/* Moves the rail on; the number of events, at most @n, or -errno: the rail is broken. */
 	int (*poll)(struct bw_rail *rail, struct bw_event *events, unsigned n);
 	/* Before sleeping on the descriptor: 0: it will become readable when there is something to
-	 * poll; -EAGAIN: do not sleep, poll. When it is readable poll, and arm it again. May take a
-	 * millisecond, where the network has to be helped to fall asleep. */
+	 * poll; -EAGAIN: do not sleep, poll. When it is readable poll, and arm it again. It need
+	 * not tell of what another thread's call has completed or left to be polled meanwhile. May
+	 * take a millisecond, where the network has to be helped to fall asleep. */
 	int (*arm)(struct bw_rail *rail);
+	/* An arm that takes long returns soon. The one call that any thread may make meanwhile; it
+	 * may come too late. NULL: none takes long. */
+	void (*interrupt)(struct bw_rail *rail);
 };
 
 /* First member of every engine's rail. */

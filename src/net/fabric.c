@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/fault.h"
 #include "core/log.h"
@@ -73,6 +74,8 @@ static void fabric_close(struct bw_rail *rail)
 
 	if (r->ep && r->cq && is_rxm(r))
 		look_at_all(r);
+	if (r->edges >= 0)
+		close(r->edges);
 	close_fid(r->ep ? &r->ep->fid : NULL, "endpoint");
 	close_fid(r->cq ? &r->cq->fid : NULL, "queue");
 	close_fid(r->av ? &r->av->fid : NULL, "addresses");
@@ -199,7 +202,7 @@ static int set_up(struct bw_fabric_rail *r, const struct bw_rail_options *option
 	bw_fabric_keep_handlers(&mine);
 	ret = open_objects(r, options->peers, ops);
 	bw_fabric_put_handlers_back(&mine);
-	return ret;
+	return ret ? ret : bw_fabric_watch(r);
 }
 
 extern const struct bw_net_engine bw_fabric_engine;
@@ -218,7 +221,7 @@ static int fabric_open(const struct bw_rail_options *options, struct bw_rail **o
 		return bw_err(ENOMEM, "network %s: no memory for a rail", options->network);
 	r->rail.engine = &bw_fabric_engine;
 	r->lib = lib;
-	r->fd = -1;
+	r->fd = r->edges = -1;
 	bw_fabric_environment(options->peers);
 	ret = bw_fabric_choose(lib, options, &r->network, &r->info);
 	if (!ret)
@@ -244,7 +247,7 @@ static void fabric_info(const struct bw_rail *rail, struct bw_rail_info *info)
 	info->target_polls = r->network->target_polls;
 	info->by_cpu = r->network->by_cpu;
 	info->reaches_gpu = !r->network->by_cpu;
-	info->fd = r->fd;
+	info->fd = r->edges >= 0 ? r->edges : r->fd;
 }
 
 static int fabric_address(struct bw_rail *rail, void *address, size_t *n)
@@ -328,4 +331,5 @@ const struct bw_net_engine bw_fabric_engine = {
 	.read = bw_fabric_read,
 	.poll = bw_fabric_poll,
 	.arm = bw_fabric_arm,
+	.interrupt = bw_fabric_interrupt,
 };

@@ -105,6 +105,7 @@ struct bw_fabric_rail {
 	struct fid_domain *domain;
 	struct fid_av *av;
 	int fd;
+	int edges;                     /* readable when @fd became so anew; -1: @fd is used */
 	unsigned readable;             /* times that arm found it so, and poll nothing */
 	bool kept;                     /* @entry is to be polled first */
 	/* shm: a peer went with writes under way, which never complete, nor do any after them */
@@ -131,7 +132,9 @@ int bw_fabric_read(struct bw_rail *rail, uint64_t peer, void *dst, size_t bytes,
 
 /* fabric_poll.c */
 int bw_fabric_poll(struct bw_rail *rail, struct bw_event *events, unsigned n);
+int bw_fabric_watch(struct bw_fabric_rail *r); /* its descriptor */
 int bw_fabric_arm(struct bw_rail *rail);
+void bw_fabric_interrupt(struct bw_rail *rail);
 
 /* fabric_reg.c */
 int bw_fabric_reg(struct bw_rail *rail, const struct bw_reg_request *request, struct bw_reg *out);

@@ -135,8 +135,10 @@ static void bulk_put(struct bw_flow *f)
 
 	free(b->to);
 	b->to = NULL;
-	for (unsigned i = 0; i < BW_NET_DEPTH; i++)
+	for (unsigned i = 0; i < BW_NET_DEPTH; i++) {
+		bw_source_unload(&b->chunk[i]);
 		b->chunk[i].flow = NULL;
+	}
 	b->next = lost ? ep->lost_bulks : ep->free_bulks;
 	*(lost ? &ep->lost_bulks : &ep->free_bulks) = b;
 	f->bulk = NULL;
@@ -162,6 +164,12 @@ static void uncount(struct bw_flow *f)
 	}
 }
 
+static void unuse(struct bw_region *r)
+{
+	if (!--r->uses && r->closing)
+		bw_ep_wake_callers(r->ep);
+}
+
 static void unlist(struct bw_flow *f)
 {
 	if (!f->listed)
@@ -173,10 +181,10 @@ static void unlist(struct bw_flow *f)
 		f->peer->flows = f->next;
 	if (f->next)
 		f->next->prev = f->prev;
-	f->region->uses--;
 	f->region->own -= f->xfer != NULL;
+	unuse(f->region);
 	if (f->sig_region)
-		f->sig_region->uses--;
+		unuse(f->sig_region);
 	f->sig_region = NULL;
 }
 

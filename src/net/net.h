@@ -5,7 +5,7 @@
  *   wire.h       what endpoints say to each other
  *   net.h        what the layer above calls
  *   net_int.h    the objects
- *   proxy.c      who moves things on, and how it sleeps
+ *   proxy.c      who moves things on; idle.c: how it waits, sleeps and is woken
  *   prepare.c, transfer.c   making transfers, posting; source.c, sink.c: the two ends of one
  *                movement of bytes
  *   receive.c    what comes in; serve.c: what peers ask for; match.c: which receive takes which

@@ -5,7 +5,7 @@
  * Locks, in the order in which they are taken:
  *    rail->polling  whoever polls a rail and handles what came; only tried
  *    ep->lock       everything that has no lock of its own
- *    rail->lock     around each call of the engine
+ *    rail->lock     around each call of the engine; who polls only tries it, see bw_rail_lock()
  * What a post takes is ep->lock where it is free, and a list without a lock where it is not; so no
  * caller waits for whoever moves bytes.
  */
@@ -32,6 +32,13 @@
 #define BW_NET_RINGS 8u            /* of one device and side */
 #define BW_NET_BATCH 16u
 #define BW_NET_ACKS 4u
+#define BW_NET_HOLD_TURNS 8u /* of threads that find nothing, until an end is told by itself */
+#define BW_NET_LOOK_TURNS 64u /* between looks at the clock */
+/*
+ * Up to so many bytes a transfer stays on rail 0 and with the thread that has it: to register it on
+ * other rails, and to wake their threads, would take longer than to copy it.
+ */
+#define BW_NET_SPLIT (256u << 10)
 
 /* ---- what is given to an engine as a context: its first member ------------------------------- */
 
@@ -73,6 +80,9 @@ struct bw_slab {
 
 struct bw_netrail {
 	pthread_mutex_t polling, lock;
+	_Atomic unsigned wanted; /* how many wait for @lock */
+	_Atomic bool arming;     /* who has it is about to sleep, and that may take long */
+	_Atomic unsigned quiet;  /* polls since there was something */
 	struct bw_rail *rail;
 	struct bw_rail_info info;
 	unsigned index;
@@ -85,6 +95,7 @@ struct bw_netrail {
 	struct bw_chunk *out, **out_tail, *posting;
 	int posted;
 	_Atomic unsigned nout;
+	unsigned load;           /* writes that it has or had, of transfers under way */
 	unsigned spare;          /* receives posted for peers that are gone */
 	size_t address_bytes;
 	unsigned char address[256];
@@ -160,6 +171,7 @@ struct bw_chunk {
 	size_t bytes;
 	unsigned staging;        /* which chunk of the source's ring; UINT_MAX: none */
 	struct bw_netrail *rail; /* that is to post it; NULL: it has been */
+	struct bw_netrail *on;   /* counted in its load; NULL: none */
 	struct bw_chunk *next_out;
 	uint64_t from;           /* offset in the source's region where there is no staging */
 };
@@ -304,7 +316,7 @@ struct bw_peer {
 	/* ends that were not told yet, and whether waiting for a message to tell them with pays */
 	uint32_t acks[BW_NET_ACKS];
 	unsigned nacks, replies_soon;
-	uint64_t acked_at;         /* ep->idle_turns */
+	uint64_t acked_at, held_at; /* ep->idle_turns */
 	struct bw_say *say, **say_tail;
 	struct bw_queue replies, ops, sends;
 	struct bw_flow *flows;
@@ -321,10 +333,31 @@ struct bw_peer {
 
 /* ---- endpoints ------------------------------------------------------------------------------- */
 
+/*
+ * Where one sleeps: a descriptor of its own, so that nobody takes a wake-up that was another's.
+ * Whoever calls counts first and looks then for one who sleeps; the sleeper says that it does, and
+ * looks then whether that was counted since it last looked for work. So one of the two sees it.
+ */
+struct bw_bed {
+	_Atomic bool taken, asleep;
+	int fd;                  /* eventfd; -1: none yet */
+};
+
+#define BW_NET_BEDS 8u           /* of callers; more of them sleep for a short time only */
+
+/* Of one who makes progress, while it waits. */
+struct bw_idle {
+	uint64_t since;          /* when there was something to do last; 0: just now */
+	unsigned turns, seen;    /* calls that its next look for work is after */
+	bool again;              /* it looks once more before it sleeps */
+};
+
 struct bw_net_thread {
 	pthread_t id;
 	struct bw_ep *ep;
-	unsigned first, step;
+	unsigned first, step;    /* rails: @first, @first + @step ... */
+	_Atomic unsigned calls;
+	struct bw_bed bed;
 };
 
 struct bw_word;
@@ -338,9 +371,13 @@ struct bw_ep {
 	_Atomic uint64_t next_look; /* at the control connections */
 	_Atomic uint64_t next_deadline;
 	_Atomic bool stopping, shut;
-	_Atomic int sleepers;
+	_Atomic bool rouse;         /* somebody has to be awake for what is new to do */
+	_Atomic unsigned calls, sleepers; /* of callers */
+	struct bw_bed bed[BW_NET_BEDS];
 	unsigned nrails, nthreads;
-	bool threaded;              /* it was opened with progress threads */
+	unsigned threaded;          /* with how many progress threads it was opened */
+	bool crowded;               /* they have to share CPUs with whoever waits for them */
+	uint64_t spin_ns;
 	struct bw_netrail rail[BW_WIRE_RAILS];
 	struct bw_ep_options options;
 	size_t message_bytes;
@@ -365,7 +402,6 @@ struct bw_ep {
 	struct bw_xfer *on_stream;  /* wait for their streams */
 	struct bw_word_page *words;
 	uint64_t order;
-	int wake;                   /* eventfd */
 	struct bw_net_thread thread[BW_WIRE_RAILS];
 	_Atomic uint64_t counter[BW_N_COUNT];
 	char interfaces[256];
@@ -381,6 +417,53 @@ static inline void bw_n_count(struct bw_ep *ep, enum bw_net_counter c, uint64_t 
 
 #define BW_CALL(r, fn, ...) ((r)->rail->engine->fn((r)->rail, ##__VA_ARGS__))
 
+/* One whose owner gives it back soon: who waits for it looks again a few times, then sleeps. */
+static inline void bw_mutex_init(pthread_mutex_t *m)
+{
+	pthread_mutexattr_t a;
+
+	pthread_mutexattr_init(&a);
+#ifdef __GLIBC__
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+	pthread_mutex_init(m, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
+/*
+ * For whoever has something for the rail. A mutex that is given back goes to who asks next, and one
+ * who polls without a pause has asked again before any other has woken: it does not while somebody
+ * waits.
+ */
+static inline void bw_rail_lock(struct bw_netrail *r)
+{
+	if (!pthread_mutex_trylock(&r->lock))
+		return;
+	atomic_fetch_add(&r->wanted, 1);
+	if (atomic_load(&r->arming) && r->rail->engine->interrupt)
+		BW_CALL(r, interrupt);
+	pthread_mutex_lock(&r->lock);
+	atomic_fetch_sub_explicit(&r->wanted, 1, memory_order_relaxed);
+}
+
+static inline void bw_rail_unlock(struct bw_netrail *r)
+{
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Of something new no descriptor may tell: one who makes progress has to look; with ep->lock. */
+static inline void bw_ep_news(struct bw_ep *ep)
+{
+	atomic_store_explicit(&ep->rouse, true, memory_order_relaxed);
+}
+
+/* The same, and it is nothing that polling shows. */
+static inline void bw_ep_attend(struct bw_ep *ep)
+{
+	atomic_store_explicit(&ep->attention, 1, memory_order_relaxed);
+	bw_ep_news(ep);
+}
+
 /* ---- endpoint.c ------------------------------------------------------------------------------ */
 
 int bw_tx_add(struct bw_ep *ep, struct bw_netrail *r); /* more buffers */
@@ -393,11 +476,34 @@ void bw_rx_retry(struct bw_ep *ep, struct bw_netrail *r);
 void bw_ep_lock(struct bw_ep *ep);
 bool bw_ep_trylock(struct bw_ep *ep);
 void bw_ep_unlock(struct bw_ep *ep);  /* also begins what was posted meanwhile */
-void bw_ep_wake(struct bw_ep *ep);
 int bw_ep_start_threads(struct bw_ep *ep);
 void bw_ep_stop_threads(struct bw_ep *ep);
-/* Moves things on, then waits a little for more; @since: when there was something to do last. */
-int bw_ep_step(struct bw_ep *ep, uint64_t *since, uint64_t until_ns);
+/* One turn over rails @first, @first + @step ...; @mine: by their own thread. How much came. */
+int bw_ep_turn(struct bw_ep *ep, unsigned first, unsigned step, bool mine, unsigned *turns);
+void bw_ep_before_sleep(struct bw_ep *ep);
+/* Has something to post that waits for its thread? */
+static inline bool bw_rail_has_out(const struct bw_netrail *r)
+{
+	return atomic_load_explicit(&r->nout, memory_order_relaxed);
+}
+
+/* ---- idle.c: spinning, sleeping, waking ------------------------------------------------------ */
+
+int bw_beds_open(struct bw_ep *ep);
+void bw_beds_close(struct bw_ep *ep);
+/* Somebody who makes progress, after what it is to see was stored. */
+void bw_ep_rouse(struct bw_ep *ep);
+void bw_ep_wake(struct bw_ep *ep);         /* everybody */
+void bw_ep_wake_callers(struct bw_ep *ep); /* who wait for something that has come */
+void bw_ep_wake_rail(struct bw_ep *ep, unsigned rail); /* its thread */
+/* Is the rail looked after by a thread that is awake, so that others need not look? */
+bool bw_rail_attended(const struct bw_ep *ep, unsigned rail);
+/* Moves things on, then waits a little for more. Callers look for what they wait for between two
+ * steps, and are woken when it came after they looked. @idle: zero at first. */
+int bw_ep_step(struct bw_ep *ep, struct bw_idle *idle, uint64_t until_ns);
+/* The same, but true instead of sleeping. */
+bool bw_ep_step_awake(struct bw_ep *ep, struct bw_idle *idle);
+void *bw_net_thread_main(void *thread);
 /* @flow has something to do that no event tells of: it gets turns until it has not. */
 void bw_flow_busy(struct bw_flow *f, bool busy);
 void bw_ep_look_by(struct bw_ep *ep, uint64_t at_ns);
@@ -415,6 +521,11 @@ void bw_flow_unsend(struct bw_flow *f);            /* takes it out of the queues
 void bw_peer_push(struct bw_peer *p);
 /* HELLO and WELCOME, on any rail; -EAGAIN. */
 int bw_peer_greet(struct bw_peer *p, unsigned rail);
+/* How many turns without anything ends may wait for a message that tells them besides. */
+static inline unsigned bw_ack_turns(const struct bw_ep *ep)
+{
+	return ep->threaded ? BW_NET_HOLD_TURNS : 0;
+}
 
 /* ---- receive.c, serve.c --------------------------------------------------------------------- */
 
@@ -461,6 +572,7 @@ void bw_source_turn(struct bw_flow *f);
 void bw_source_written(struct bw_chunk *c, const struct bw_event *event);
 /* Posts writes that were left to the rail's thread, which holds rail->polling. */
 void bw_source_post(struct bw_ep *ep, struct bw_netrail *r);
+void bw_source_unload(struct bw_chunk *c); /* it is of no rail's load any more */
 void bw_source_leave(struct bw_flow *f, int error);
 
 /* All its pieces are known: checks, registers, grants. */

@@ -91,9 +91,9 @@ static void disconnect(struct bw_peer *p)
 	for (unsigned i = 0; i < p->nrails; i++) {
 		struct bw_netrail *r = &p->ep->rail[i];
 
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		BW_CALL(r, disconnect, p->rail[i]);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 		r->spare += receives(i);
 	}
 }
@@ -110,10 +110,10 @@ static int connect_rails(struct bw_peer *p)
 		ret = bw_rx_add(ep, r, receives(p->nrails));
 		if (ret)
 			return ret;
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		ret = BW_CALL(r, connect, p->hello.rail[p->nrails].at,
 			      p->hello.rail[p->nrails].bytes, &p->rail[p->nrails]);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 		if (ret)
 			r->spare += receives(p->nrails);
 		else
@@ -412,7 +412,7 @@ static uint64_t until(uint64_t timeout_ns)
 static int wait_up(struct bw_peer *p, uint64_t until_ns)
 {
 	struct bw_ep *ep = p->ep;
-	uint64_t since = 0;
+	struct bw_idle idle = { 0 };
 	int failed;
 
 	while (!p->up && !(failed = p->failed)) {
@@ -421,7 +421,7 @@ static int wait_up(struct bw_peer *p, uint64_t until_ns)
 				      "progress (accept, poll, wait, or threads)?", p->name,
 				      ep->rail[0].info.network);
 		atomic_store(&ep->next_look, 0);
-		bw_ep_step(ep, &since, until_ns);
+		bw_ep_step(ep, &idle, until_ns);
 	}
 	if (p->up)
 		return 0;
@@ -468,7 +468,8 @@ static struct bw_peer *next_accepted(struct bw_ep *ep)
 
 int bw_peer_accept(struct bw_ep *ep, uint64_t timeout_ns, struct bw_peer **out)
 {
-	uint64_t until_ns = until(timeout_ns), since = 0;
+	uint64_t until_ns = until(timeout_ns);
+	struct bw_idle idle = { 0 };
 	struct bw_peer *p;
 
 	for (;;) {
@@ -484,7 +485,7 @@ int bw_peer_accept(struct bw_ep *ep, uint64_t timeout_ns, struct bw_peer **out)
 			*out = p;
 			return 0;
 		}
-		bw_ep_step(ep, &since, until_ns);
+		bw_ep_step(ep, &idle, until_ns);
 		if (bw_now_ns() >= until_ns)
 			return timeout_ns ? bw_err(ETIMEDOUT, "nobody has connected") :
 			       bw_err_often(EAGAIN, "nobody has connected: try again, or give "

@@ -2,31 +2,25 @@
 /*
  * net/proxy: who moves things on. A turn polls rails, handles what came, begins what was posted,
  * and now and then looks at deadlines and the control connections. Turns are taken by threads of
- * the endpoint's, and by whoever polls or waits. Whoever finds nothing to do spins for a while,
- * then gives the CPU to others, then sleeps on the descriptors.
+ * the endpoint's, and by whoever polls or waits. What they do between turns is in idle.c.
  *
  * Three steps of a transfer are to be told apart in names and traces: it is seen to be ready
  * (bw_xfer_begin), it is posted (bw_flow_send, bw_source_turn), its end is confirmed and published
  * (bw_sink_publish, bw_xfer_end). Probes (core/probe.h) lie at all of them.
  */
 #include <errno.h>
-#include <poll.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/fault.h"
-#include "core/probe.h"
 #include "net/net_int.h"
 
 #define LOOK_NS 500000u      /* between looks at deadlines and control connections, when busy */
-#define LOOK_TURNS 64u       /* and turns between looks at the clock */
-#define YIELD_NS 200000u     /* after spinning, the CPU is offered to others for so long */
-#define SLEEP_NS 100000u     /* where no descriptor tells */
-#define SLEEP_MOST_NS 50000000u
+#define QUIET_POLLS 64u      /* without anything: then a rail is polled seldom beside others */
+#define QUIET_TURNS 8u       /* namely in one turn of so many */
 
 /* ---- the lock ------------------------------------------------------------------------------ */
 
@@ -71,22 +65,19 @@ bool bw_ep_trylock(struct bw_ep *ep)
 
 void bw_ep_unlock(struct bw_ep *ep)
 {
+	bool rouse = false;
+
 	do {
+		if (atomic_load_explicit(&ep->rouse, memory_order_relaxed)) {
+			atomic_store_explicit(&ep->rouse, false, memory_order_relaxed);
+			rouse = true;
+		}
 		pthread_mutex_unlock(&ep->lock);
 		/* whoever posted while we had the lock has left it to us */
 		atomic_thread_fence(memory_order_seq_cst);
 	} while (atomic_load_explicit(&ep->inbox, memory_order_relaxed) && bw_ep_trylock(ep));
-}
-
-/* All who sleep: each takes one from the counter. */
-void bw_ep_wake(struct bw_ep *ep)
-{
-	uint64_t n = (uint64_t)atomic_load(&ep->sleepers);
-
-	if (!n)
-		return;
-	bw_n_count(ep, BW_N_WAKES, 1);
-	(void)!write(ep->wake, &n, sizeof(n));
+	if (rouse)
+		bw_ep_rouse(ep);
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
@@ -104,6 +95,21 @@ static void rail_broken(struct bw_ep *ep, struct bw_netrail *r, int err)
 				     strerror(err));
 }
 
+/* Those who have something for the rail come first, see bw_rail_lock(). */
+static int poll_rail(struct bw_netrail *r, struct bw_event *events)
+{
+	int n;
+
+	if (atomic_load_explicit(&r->wanted, memory_order_relaxed) ||
+	    pthread_mutex_trylock(&r->lock))
+		return 0;
+	n = BW_CALL(r, poll, events, BW_NET_BATCH);
+	pthread_mutex_unlock(&r->lock);
+	atomic_store_explicit(&r->quiet, n ? 0 : 1 + atomic_load_explicit(&r->quiet,
+				memory_order_relaxed), memory_order_relaxed);
+	return n;
+}
+
 static int rail_turn(struct bw_ep *ep, struct bw_netrail *r)
 {
 	struct bw_event events[BW_NET_BATCH];
@@ -113,14 +119,14 @@ static int rail_turn(struct bw_ep *ep, struct bw_netrail *r)
 	if (r->broken || pthread_mutex_trylock(&r->polling))
 		return 0;
 	bw_source_post(ep, r);
-	pthread_mutex_lock(&r->lock);
-	n = BW_CALL(r, poll, events, BW_NET_BATCH);
-	pthread_mutex_unlock(&r->lock);
+	n = poll_rail(r, events);
 	if (n) {
 		bw_err_keep(&kept);
 		bw_ep_lock(ep);
 		for (int i = 0; i < n; i++)
 			bw_ep_event(ep, r, &events[i]);
+		if (n == (int)BW_NET_BATCH)
+			bw_ep_news(ep); /* there may be more, which is told once */
 		if (n < 0)
 			rail_broken(ep, r, -n);
 		bw_ep_unlock(ep);
@@ -157,8 +163,15 @@ void bw_flow_busy(struct bw_flow *f, bool busy)
 
 void bw_ep_look_by(struct bw_ep *ep, uint64_t at_ns)
 {
-	if (at_ns < atomic_load_explicit(&ep->next_deadline, memory_order_relaxed))
-		atomic_store_explicit(&ep->next_deadline, at_ns, memory_order_relaxed);
+	if (at_ns >= atomic_load_explicit(&ep->next_deadline, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&ep->next_deadline, at_ns, memory_order_relaxed);
+	bw_ep_news(ep); /* who sleeps does so until a later one */
+}
+
+static uint64_t idle_turns(struct bw_ep *ep)
+{
+	return atomic_load_explicit(&ep->idle_turns, memory_order_relaxed);
 }
 
 /* What no event tells of: copies under way, postings that were put off, streams. */
@@ -177,7 +190,7 @@ static void attend(struct bw_ep *ep, bool idle)
 	for (struct bw_peer *p = ep->peers; p; p = p->next) {
 		if (p->stuck && !p->failed)
 			bw_peer_push(p);
-		if (p->nacks && idle) {
+		if (p->nacks && idle && idle_turns(ep) - p->held_at >= bw_ack_turns(ep)) {
 			bw_peer_say_acks(p); /* no message came to tell it with */
 			p->replies_soon = 0;
 		}
@@ -198,47 +211,87 @@ static void look(struct bw_ep *ep, uint64_t now)
 				      memory_order_relaxed);
 }
 
-/* Has a rail something to post whose thread has yet to wake? */
+/* What a rail has to post whose thread has yet to wake. */
 static int for_sleepers(struct bw_ep *ep)
 {
 	int n = 0;
 
 	for (unsigned i = 0; i < ep->nrails; i++)
-		if (atomic_load_explicit(&ep->rail[i].nout, memory_order_relaxed))
+		if (bw_rail_has_out(&ep->rail[i]) && !bw_rail_attended(ep, i))
 			n += rail_turn(ep, &ep->rail[i]);
 	return n;
 }
 
-static int turn(struct bw_ep *ep, unsigned first, unsigned step, unsigned *turns)
+/* Of several rails those are polled seldom on which nothing comes. Messages come on the first. */
+static bool passes_by(struct bw_netrail *r)
 {
-	struct bw_sentence kept;
-	uint64_t now = 0;
+	unsigned quiet = atomic_load_explicit(&r->quiet, memory_order_relaxed);
+
+	if (!r->index || quiet < QUIET_POLLS || quiet % QUIET_TURNS == 0 || bw_rail_has_out(r))
+		return false;
+	atomic_store_explicit(&r->quiet, quiet + 1, memory_order_relaxed);
+	return true;
+}
+
+static int rails_turn(struct bw_ep *ep, unsigned first, unsigned step, bool mine)
+{
+	bool several = step < ep->nrails;
 	int n = 0;
 
 	for (unsigned i = first; i < ep->nrails; i += step)
-		n += rail_turn(ep, &ep->rail[i]);
-	if (step > 1 && atomic_load_explicit(&ep->outs, memory_order_relaxed) &&
-	    atomic_load_explicit(&ep->sleepers, memory_order_relaxed))
+		if ((mine || !bw_rail_attended(ep, i)) &&
+		    !(several && passes_by(&ep->rail[i])))
+			n += rail_turn(ep, &ep->rail[i]);
+	if (mine && step > 1 && atomic_load_explicit(&ep->outs, memory_order_relaxed))
 		n += for_sleepers(ep);
-	if (!n && !ep->threaded)
-		atomic_store_explicit(&ep->idle_turns, 1 +
-				      atomic_load_explicit(&ep->idle_turns, memory_order_relaxed),
-				      memory_order_relaxed);
-	if (!(++*turns % LOOK_TURNS))
-		now = bw_now_ns();
-	if (now && now < atomic_load_explicit(&ep->next_look, memory_order_relaxed))
+	return n;
+}
+
+/* What is of no rail. true: something was begun. */
+static bool whole_turn(struct bw_ep *ep, bool looks, bool idle)
+{
+	bool posted = atomic_load_explicit(&ep->inbox, memory_order_relaxed);
+	uint64_t now = looks ? bw_now_ns() : 0;
+	struct bw_sentence kept;
+
+	if (now < atomic_load_explicit(&ep->next_look, memory_order_relaxed))
 		now = 0;
-	if ((!now && !atomic_load_explicit(&ep->attention, memory_order_relaxed) &&
-	     !atomic_load_explicit(&ep->inbox, memory_order_relaxed)) || !bw_ep_trylock(ep))
-		return n;
+	if ((!now && !posted && !atomic_load_explicit(&ep->attention, memory_order_relaxed)) ||
+	    !bw_ep_trylock(ep))
+		return false;
 	bw_err_keep(&kept);
 	if (now)
 		look(ep, now);
 	if (atomic_load_explicit(&ep->attention, memory_order_relaxed))
-		attend(ep, !n);
+		attend(ep, idle);
 	bw_ep_unlock(ep);
 	bw_err_put_back(&kept);
-	return n;
+	return posted;
+}
+
+int bw_ep_turn(struct bw_ep *ep, unsigned first, unsigned step, bool mine, unsigned *turns)
+{
+	int n = rails_turn(ep, first, step, mine);
+
+	++*turns;
+	if (mine ? first : bw_rail_attended(ep, 0)) {
+		if (mine && atomic_load_explicit(&ep->attention, memory_order_relaxed))
+			whole_turn(ep, false, false);
+		return n;
+	}
+	if (!n)
+		atomic_store_explicit(&ep->idle_turns, idle_turns(ep) + 1, memory_order_relaxed);
+	return whole_turn(ep, !(*turns % BW_NET_LOOK_TURNS), !n) && mine ? n + 1 : n;
+}
+
+/* No turn follows for a while: what waited for one with nothing to do does no more. */
+void bw_ep_before_sleep(struct bw_ep *ep)
+{
+	if (!atomic_load_explicit(&ep->attention, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&ep->idle_turns, idle_turns(ep) + BW_NET_HOLD_TURNS,
+			      memory_order_relaxed);
+	whole_turn(ep, false, true);
 }
 
 static _Thread_local unsigned my_turns;
@@ -247,7 +300,7 @@ int bw_ep_progress(struct bw_ep *ep)
 {
 	struct bw_sentence kept;
 	uint64_t now;
-	int n = turn(ep, 0, 1, &my_turns);
+	int n = bw_ep_turn(ep, 0, 1, false, &my_turns);
 
 	now = bw_now_ns();
 	if (now >= atomic_load_explicit(&ep->next_look, memory_order_relaxed) &&
@@ -260,131 +313,14 @@ int bw_ep_progress(struct bw_ep *ep)
 	return n;
 }
 
-/* ---- idling -------------------------------------------------------------------------------- */
-
-/* May it sleep on descriptors? Fills those of the rails. */
-static unsigned arm(struct bw_ep *ep, unsigned first, unsigned step, struct pollfd *fds, bool *poll)
-{
-	unsigned n = 0;
-
-	for (unsigned i = first; i < ep->nrails; i += step) {
-		struct bw_netrail *r = &ep->rail[i];
-		int ret = -EAGAIN;
-
-		if (r->broken)
-			continue;
-		if (r->info.fd >= 0) {
-			pthread_mutex_lock(&r->lock);
-			ret = BW_CALL(r, arm);
-			pthread_mutex_unlock(&r->lock);
-			fds[n++] = (struct pollfd){ .fd = r->info.fd, .events = POLLIN };
-			*poll = *poll || ret;
-		} else if (atomic_load(&ep->npeers)) {
-			*poll = true; /* nothing tells */
-		}
-	}
-	return n;
-}
-
-/* The longer nothing has happened the less is lost by looking late. */
-static uint64_t nap(uint64_t idle)
-{
-	uint64_t ns = idle / 16;
-
-	return ns < SLEEP_NS ? SLEEP_NS : ns > 10 * SLEEP_NS ? 10 * SLEEP_NS : ns;
-}
-
-static void idle_sleep(struct bw_ep *ep, unsigned first, unsigned step, uint64_t now, uint64_t idle,
-		       uint64_t until_ns)
-{
-	struct pollfd fds[BW_WIRE_RAILS + 2];
-	uint64_t ns, drained, deadline;
-	struct timespec t;
-	bool polls = false;
-	unsigned n;
-	int ready;
-
-	atomic_fetch_add(&ep->sleepers, 1);
-	n = arm(ep, first, step, fds, &polls);
-	fds[n++] = (struct pollfd){ .fd = ep->wake, .events = POLLIN };
-	fds[n++] = (struct pollfd){ .fd = bw_control_fd(ep->control), .events = POLLIN };
-	ns = polls || atomic_load(&ep->attention) || atomic_load(&ep->outs) ? nap(idle) :
-	     SLEEP_MOST_NS;
-	deadline = atomic_load(&ep->next_deadline);
-	if (deadline < until_ns)
-		until_ns = deadline;
-	if (until_ns < now + ns)
-		ns = until_ns > now ? until_ns - now : 0;
-	if (!atomic_load(&ep->inbox) && !atomic_load(&ep->stopping)) {
-		t.tv_sec = 0;
-		t.tv_nsec = (long)ns;
-		bw_n_count(ep, BW_N_SLEEPS, 1);
-		BW_PROBE2(net_sleep, ep, ns);
-		ready = ppoll(fds, n, &t, NULL);
-		BW_PROBE2(net_wake, ep, ready);
-		if (ready > 0 && fds[n - 1].revents)
-			atomic_store(&ep->next_look, 0);
-		if (ready > 0 && fds[n - 2].revents)
-			(void)!read(ep->wake, &drained, sizeof(drained));
-	}
-	atomic_fetch_sub(&ep->sleepers, 1);
-}
-
-static void pause_cpu(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield" ::: "memory");
-#endif
-}
-
-static int step(struct bw_ep *ep, unsigned first, unsigned stride, uint64_t *since,
-		uint64_t until_ns, unsigned *turns)
-{
-	uint64_t now, idle;
-	int n = turn(ep, first, stride, turns);
-
-	if (n) {
-		*since = 0;
-		return n;
-	}
-	if (*turns % 4 && *since) {
-		pause_cpu();
-		return 0;
-	}
-	now = bw_now_ns();
-	if (!*since)
-		*since = now;
-	idle = now - *since;
-	if (idle < ep->options.spin_ns)
-		return 0;
-	if (now >= atomic_load(&ep->next_look))
-		*turns = LOOK_TURNS - 1; /* the next turn looks */
-	if (idle < ep->options.spin_ns + YIELD_NS)
-		sched_yield();
-	else
-		idle_sleep(ep, first, stride, now, idle, until_ns);
-	return 0;
-}
-
-int bw_ep_step(struct bw_ep *ep, uint64_t *since, uint64_t until_ns)
-{
-	return step(ep, 0, 1, since, until_ns, &my_turns);
-}
-
 /* ---- threads ------------------------------------------------------------------------------- */
 
-static void *thread_main(void *arg)
+/* On which this process may run. */
+static unsigned cpus(void)
 {
-	struct bw_net_thread *t = arg;
-	struct bw_ep *ep = t->ep;
-	uint64_t since = 0;
-	unsigned turns = 0;
+	cpu_set_t set;
 
-	while (!atomic_load_explicit(&ep->stopping, memory_order_relaxed))
-		step(ep, t->first, t->step, &since, UINT64_MAX, &turns);
-	return NULL;
+	return sched_getaffinity(0, sizeof(set), &set) ? UINT_MAX : (unsigned)CPU_COUNT(&set);
 }
 
 int bw_ep_start_threads(struct bw_ep *ep)
@@ -396,12 +332,20 @@ int bw_ep_start_threads(struct bw_ep *ep)
 	if (want > ep->nrails)
 		want = ep->nrails;
 	ep->threaded = want;
+	ep->crowded = want && cpus() <= want;
+	/* others are to have the CPU that they wait for */
+	ep->spin_ns = ep->crowded ? 0 : ep->options.spin_ns;
+	ret = bw_beds_open(ep);
+	if (ret)
+		return ret;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (unsigned i = 0; i < want && !ret; i++) {
-		ep->thread[i] = (struct bw_net_thread){ .ep = ep, .first = i, .step = want };
+		ep->thread[i].ep = ep;
+		ep->thread[i].first = i;
+		ep->thread[i].step = want;
 		ret = bw_fault_hit(BW_FAULT_THREAD) ? EAGAIN :
-		      pthread_create(&ep->thread[i].id, NULL, thread_main, &ep->thread[i]);
+		      pthread_create(&ep->thread[i].id, NULL, bw_net_thread_main, &ep->thread[i]);
 		if (!ret) {
 			ep->nthreads++;
 			pthread_setname_np(ep->thread[i].id, "barway-net");
@@ -420,4 +364,6 @@ void bw_ep_stop_threads(struct bw_ep *ep)
 	for (unsigned i = 0; i < ep->nthreads; i++)
 		pthread_join(ep->thread[i].id, NULL);
 	ep->nthreads = 0;
+	for (unsigned i = 0; i < ep->threaded; i++) /* nobody relies on them */
+		atomic_store(&ep->thread[i].bed.asleep, true);
 }

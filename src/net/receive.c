@@ -339,7 +339,8 @@ static void on_sent(struct bw_tx *tx, const struct bw_event *event)
 			     strerror(-event->error));
 		return;
 	}
-	p->unsent--;
+	if (!--p->unsent && !p->connects && !p->given)
+		bw_ep_wake_callers(p->ep); /* bw_peer_accept() waits for it */
 	tx->peer = NULL;
 	tx->next = tx->rail->tx;
 	tx->rail->tx = tx;

@@ -161,9 +161,9 @@ static void unregister(struct bw_region *r)
 	for (unsigned i = 0; i < r->nregs; i++) {
 		struct bw_netrail *rail = &r->ep->rail[i];
 
-		pthread_mutex_lock(&rail->lock);
+		bw_rail_lock(rail);
 		BW_CALL(rail, unreg, &r->reg[i]);
-		pthread_mutex_unlock(&rail->lock);
+		bw_rail_unlock(rail);
 	}
 	r->nregs = 0;
 }
@@ -175,9 +175,9 @@ static int register_on_rails(struct bw_region *r, const struct bw_reg_request *r
 	while (r->nregs < r->ep->nrails && !ret) {
 		struct bw_netrail *rail = &r->ep->rail[r->nregs];
 
-		pthread_mutex_lock(&rail->lock);
+		bw_rail_lock(rail);
 		ret = BW_CALL(rail, reg, request, &r->reg[r->nregs]);
-		pthread_mutex_unlock(&rail->lock);
+		bw_rail_unlock(rail);
 		if (!ret)
 			r->nregs++;
 	}
@@ -410,7 +410,8 @@ static void shut(struct bw_region *r)
 /* What peers have begun may only lack that somebody here looks. They begin nothing meanwhile. */
 static void let_peers_end(struct bw_region *r)
 {
-	uint64_t until_ns = bw_now_ns() + END_NS, since = 0;
+	uint64_t until_ns = bw_now_ns() + END_NS;
+	struct bw_idle idle = { 0 };
 	struct bw_ep *ep = r->ep;
 	bool busy = true;
 
@@ -423,7 +424,7 @@ static void let_peers_end(struct bw_region *r)
 		busy = r->uses && !r->own;
 		bw_ep_unlock(ep);
 		if (busy)
-			bw_ep_step(ep, &since, until_ns);
+			bw_ep_step(ep, &idle, until_ns);
 	}
 }
 

@@ -44,12 +44,13 @@ static int send_on(struct bw_peer *p, struct bw_tx *tx, size_t bytes)
 	bool copied = bytes <= r->info.inject_bytes;
 	int ret;
 
-	pthread_mutex_lock(&r->lock);
+	bw_rail_lock(r);
 	ret = BW_CALL(r, send, p->rail[r->index], tx->at, bytes, tx->desc, tx);
-	pthread_mutex_unlock(&r->lock);
+	bw_rail_unlock(r);
 	if (!ret && !copied) {
 		tx->peer = p;
 		p->unsent++;
+		bw_ep_news(p->ep); /* it may be gone already */
 		return 0;
 	}
 	tx_put(tx);
@@ -107,7 +108,7 @@ static void ask_with_ack(struct bw_flow *f, struct bw_wire *head)
 
 	if (p->nacks)
 		head->dst = p->acks[p->nacks - 1];
-	else if (p->acked_at == now)
+	else if (p->acked_at != UINT64_MAX && now - p->acked_at <= bw_ack_turns(p->ep))
 		p->replies_soon++;
 	else
 		p->replies_soon = 0;
@@ -128,9 +129,10 @@ void bw_peer_ack(struct bw_peer *p, uint32_t id)
 	struct bw_wire head = { .kind = BW_WIRE_DONE, .dst = id };
 	struct bw_ep *ep = p->ep;
 
-	if (p->replies_soon >= SOON_TIMES && !ep->threaded && p->nacks < BW_NET_ACKS) {
+	if (p->replies_soon >= SOON_TIMES && p->nacks < BW_NET_ACKS) {
 		p->acks[p->nacks++] = id;
-		atomic_store_explicit(&ep->attention, 1, memory_order_relaxed);
+		p->held_at = atomic_load_explicit(&ep->idle_turns, memory_order_relaxed);
+		bw_ep_attend(ep);
 		return;
 	}
 	bw_peer_say(p, &head);
@@ -437,7 +439,7 @@ void bw_peer_push(struct bw_peer *p)
 	if (p->stuck && p->credits < 2)
 		p->stuck = !push_credit(p); /* a message of theirs will set it free */
 	if (p->stuck)
-		atomic_store_explicit(&p->ep->attention, 1, memory_order_relaxed);
+		bw_ep_attend(p->ep);
 }
 
 void bw_flow_send(struct bw_flow *f, unsigned tx)
@@ -470,5 +472,5 @@ void bw_peer_say(struct bw_peer *p, const struct bw_wire *head)
 	*p->say_tail = s;
 	p->say_tail = &s->next;
 	p->stuck = true;
-	atomic_store_explicit(&p->ep->attention, 1, memory_order_relaxed);
+	bw_ep_attend(p->ep);
 }

@@ -63,9 +63,9 @@ static void unregister(struct bw_flow *f)
 	for (unsigned i = 0; i < b->nregs; i++) {
 		struct bw_netrail *r = &rails(f)[i];
 
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		BW_CALL(r, unreg, &b->reg[i]);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 	}
 	b->nregs = 0;
 }
@@ -75,18 +75,19 @@ static int register_range(struct bw_flow *f)
 {
 	struct bw_bulk *b = f->bulk;
 	struct bw_reg_request request = { .dmabuf = -1, .remote_write = true };
+	unsigned want = f->bytes > BW_NET_SPLIT ? f->peer->nrails : 1;
 	uint64_t to;
 	int ret = 0;
 
 	range(f, &b->base, &to);
 	request.ptr = f->region->host + b->base;
 	request.bytes = to - b->base;
-	while (b->nregs < f->peer->nrails && !ret) {
+	while (b->nregs < want && !ret) {
 		struct bw_netrail *r = &rails(f)[b->nregs];
 
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		ret = BW_CALL(r, reg, &request, &b->reg[b->nregs]);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 		if (!ret)
 			b->nregs++;
 	}
@@ -147,6 +148,13 @@ void bw_sink_begin(struct bw_flow *f)
 	bw_flow_send(f, f->op == BW_GET ? BW_TX_ASK : BW_TX_GRANT);
 }
 
+static unsigned granted_rails(const struct bw_flow *f)
+{
+	const struct bw_bulk *b = f->bulk;
+
+	return !b->ring && b->nregs ? b->nregs : f->peer->nrails;
+}
+
 void bw_sink_grant(struct bw_flow *f, struct bw_wire_grant *out)
 {
 	struct bw_bulk *b = f->bulk;
@@ -154,12 +162,12 @@ void bw_sink_grant(struct bw_flow *f, struct bw_wire_grant *out)
 
 	memset(out, 0, sizeof(*out));
 	out->mode = b->ring ? BW_GRANT_RING : BW_GRANT_DIRECT;
-	out->nrails = (uint8_t)f->peer->nrails;
+	out->nrails = (uint8_t)granted_rails(f);
 	out->slots = b->ring ? (uint16_t)f->peer->ep->options.depth : 0;
 	out->chunk = b->ring ? (uint32_t)b->ring_chunk : 0;
 	out->base = b->base;
 	out->to = f->parts[0].to;
-	for (unsigned i = 0; i < f->peer->nrails; i++) {
+	for (unsigned i = 0; i < out->nrails; i++) {
 		out->rail[i].addr = reg[i].addr;
 		out->rail[i].key = reg[i].key;
 	}
@@ -201,7 +209,7 @@ static void note(struct bw_flow *f, bool eager)
 		return;
 	t->chunks = f->bulk->count;
 	t->was_ring_in = f->bulk->ring != NULL;
-	t->rails = f->peer->nrails;
+	t->rails = granted_rails(f);
 }
 
 static void complete(struct bw_flow *f)

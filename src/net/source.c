@@ -236,56 +236,88 @@ static void write_failed(struct bw_peer *p, int ret)
 		     strerror(-ret));
 }
 
-/* On the next rail that takes it. -EAGAIN: none does now. */
+/* ---- rails ---------------------------------------------------------------------------------- */
+
+void bw_source_unload(struct bw_chunk *c)
+{
+	if (c->on)
+		c->on->load--;
+	c->on = NULL;
+}
+
+/*
+ * Which rail is to have the next write? Of what is short the first. Else the one with the fewest
+ * writes whose transfers are under way: that a write is gone from here says little, many have room
+ * on the way.
+ */
+static unsigned choose_rail(const struct bw_flow *f)
+{
+	const struct bw_bulk *b = f->bulk;
+	unsigned n = b->grant.nrails, best = b->next_rail % n;
+
+	for (unsigned i = 1; i < n && f->bytes > BW_NET_SPLIT; i++) {
+		unsigned k = (b->next_rail + i) % n;
+
+		if (rails(f)[k].load < rails(f)[best].load)
+			best = k;
+	}
+	return best;
+}
+
+static void chose_rail(struct bw_flow *f, struct bw_chunk *c, struct bw_netrail *r)
+{
+	f->bulk->rails_used |= 1ull << r->index;
+	if (f->bytes > BW_NET_SPLIT)
+		f->bulk->next_rail = r->index + 1;
+	c->on = r;
+	r->load++;
+}
+
+/* On a rail that takes it. -EAGAIN: none does now. */
 static int post_now(struct bw_flow *f, struct bw_chunk *c)
 {
 	struct bw_bulk *b = f->bulk;
+	unsigned first = choose_rail(f);
 	int ret = -EAGAIN;
 
-	for (unsigned i = 0; i < f->peer->nrails && ret == -EAGAIN; i++) {
-		struct bw_netrail *r = &rails(f)[b->next_rail++ % f->peer->nrails];
+	for (unsigned i = 0; i < b->grant.nrails && ret == -EAGAIN; i++) {
+		struct bw_netrail *r = &rails(f)[(first + i) % b->grant.nrails];
 		struct write w = write_of(c, r);
 
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		ret = write_on(r, &w, c);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 		if (!ret)
-			b->rails_used |= 1ull << r->index;
+			chose_rail(f, c, r);
 		else if (ret == -EAGAIN)
 			bw_n_count(f->peer->ep, BW_N_AGAIN, 1);
 	}
-	if (!ret)
+	if (!ret) {
 		BW_PROBE3(net_write, f, c->slot, c->bytes);
-	else if (ret != -EAGAIN)
+		bw_ep_news(f->peer->ep); /* it may be gone already */
+	} else if (ret != -EAGAIN) {
 		write_failed(f->peer, ret);
+	}
 	return ret;
 }
 
 /*
- * Left to the thread of the rail that has the least to do. Software networks copy the bytes within
- * the call that posts them: under the endpoint's lock rails would take turns.
+ * Left to the thread of the rail. Software networks copy the bytes within the call that posts them:
+ * under the endpoint's lock rails would take turns.
  */
 static void post_later(struct bw_flow *f, struct bw_chunk *c)
 {
-	struct bw_netrail *best = NULL;
-	struct bw_bulk *b = f->bulk;
+	struct bw_netrail *r = &rails(f)[choose_rail(f)];
 	struct bw_ep *ep = f->peer->ep;
 
-	for (unsigned i = 0; i < f->peer->nrails; i++) {
-		struct bw_netrail *r = &rails(f)[(b->next_rail + i) % f->peer->nrails];
-
-		if (!best || r->nout < best->nout)
-			best = r;
-	}
-	b->next_rail = best->index + 1;
-	b->rails_used |= 1ull << best->index;
-	c->rail = best;
+	chose_rail(f, c, r);
+	c->rail = r;
 	c->next_out = NULL;
-	*best->out_tail = c;
-	best->out_tail = &c->next_out;
-	atomic_fetch_add(&best->nout, 1);
+	*r->out_tail = c;
+	r->out_tail = &c->next_out;
+	atomic_fetch_add(&r->nout, 1);
 	atomic_fetch_add(&ep->outs, 1);
-	bw_ep_wake(ep);
+	bw_ep_wake_rail(ep, r->index);
 }
 
 static void take_out(struct bw_chunk *c)
@@ -307,6 +339,7 @@ static void take_out(struct bw_chunk *c)
 
 static void was_not_posted(struct bw_chunk *c)
 {
+	bw_source_unload(c);
 	c->state = BW_CHUNK_FREE;
 	c->flow->bulk->outstanding--;
 	c->flow->bulk->count--;
@@ -319,9 +352,9 @@ static void unpost(struct bw_chunk *c)
 	bool posted = false;
 
 	if (r->posting == c) { /* just now */
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		posted = !r->posted;
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 	}
 	take_out(c);
 	if (!posted)
@@ -356,11 +389,11 @@ static void post_first(struct bw_ep *ep, struct bw_netrail *r)
 	}
 	w = write_of(c, r);
 	r->posting = c;
-	pthread_mutex_lock(&r->lock);
+	bw_rail_lock(r);
 	pthread_mutex_unlock(&ep->lock); /* what was left to us meanwhile begins below */
 	ret = write_on(r, &w, c);
 	r->posted = ret;
-	pthread_mutex_unlock(&r->lock);
+	bw_rail_unlock(r);
 	bw_ep_lock(ep);
 	if (ret == -EAGAIN)
 		bw_n_count(ep, BW_N_AGAIN, 1);
@@ -388,13 +421,20 @@ void bw_source_post(struct bw_ep *ep, struct bw_netrail *r)
 	bw_err_put_back(&kept);
 }
 
+/* Does it take so long to post its writes that others are to do it? A card is told in no time. */
+static bool shares_work(const struct bw_flow *f)
+{
+	return f->peer->ep->threaded && rails(f)->info.by_cpu && f->bytes > BW_NET_SPLIT;
+}
+
 /* 0, -EAGAIN, or the peer has failed. */
 static int post(struct bw_flow *f, struct bw_chunk *c)
 {
 	struct bw_bulk *b = f->bulk;
 	int ret = 0;
 
-	if (f->peer->ep->threaded)
+	bw_source_unload(c);
+	if (shares_work(f))
 		post_later(f, c);
 	else
 		ret = post_now(f, c);
@@ -592,7 +632,7 @@ void bw_source_written(struct bw_chunk *c, const struct bw_event *event)
 
 static bool grant_right(const struct bw_flow *f, const struct bw_wire_grant *g)
 {
-	if (g->nrails < f->peer->nrails || g->nrails > BW_WIRE_RAILS)
+	if (!g->nrails || g->nrails > f->peer->nrails)
 		return false;
 	return g->mode == BW_GRANT_DIRECT ||
 	       (g->mode == BW_GRANT_RING && g->slots && g->slots <= BW_NET_DEPTH &&

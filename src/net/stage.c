@@ -45,9 +45,9 @@ static void ring_unregister(struct bw_ep *ep, struct bw_ring *ring)
 	for (unsigned i = 0; i < ring->nregs; i++) {
 		struct bw_netrail *r = &ep->rail[i];
 
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		BW_CALL(r, unreg, &ring->reg[i]);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 	}
 	ring->nregs = 0;
 }
@@ -71,9 +71,9 @@ static int ring_register(struct bw_ep *ep, struct bw_ring *ring)
 	while (ring->nregs < ep->nrails && !ret) {
 		struct bw_netrail *r = &ep->rail[ring->nregs];
 
-		pthread_mutex_lock(&r->lock);
+		bw_rail_lock(r);
 		ret = BW_CALL(r, reg, &request, &ring->reg[ring->nregs]);
-		pthread_mutex_unlock(&r->lock);
+		bw_rail_unlock(r);
 		if (!ret)
 			ring->nregs++;
 	}

@@ -127,8 +127,7 @@ void bw_xfer_end(struct bw_xfer *t, int error, const char *text)
 	/* who frees it or posts it again with a descriptor needs the lock that is held here */
 	tell_fd(t);
 	wake_sleeper(t, before);
-	if (atomic_load_explicit(&ep->sleepers, memory_order_relaxed) && !ep->threaded)
-		bw_ep_wake(ep);
+	bw_ep_wake_callers(ep);
 }
 
 /* ---- posting --------------------------------------------------------------------------------- */
@@ -176,11 +175,13 @@ void bw_xfer_start(struct bw_xfer *t)
 	}
 	bw_flow_list(f);
 	bw_ep_look_by(ep, t->deadline_at);
+	if (ep->rail[0].info.fd < 0) /* nothing tells of the answer */
+		bw_ep_news(ep);
 	if (t->on_stream) {
 		f->state = BW_FLOW_STREAM;
 		t->stream_next = ep->on_stream;
 		ep->on_stream = t;
-		atomic_store_explicit(&ep->attention, 1, memory_order_relaxed);
+		bw_ep_attend(ep);
 		return;
 	}
 	bw_xfer_begin(t);
@@ -230,25 +231,34 @@ int bw_xfer_claim(struct bw_xfer *t)
 	return 0;
 }
 
+static void into_inbox(struct bw_ep *ep, struct bw_xfer *t)
+{
+	struct bw_xfer *head = atomic_load_explicit(&ep->inbox, memory_order_relaxed);
+
+	do {
+		t->inbox = head;
+	} while (!atomic_compare_exchange_weak_explicit(&ep->inbox, &head, t, memory_order_seq_cst,
+							memory_order_relaxed));
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+/*
+ * A thread that is awake takes it out of the inbox at once, and has all at hand that the message
+ * needs. Else the caller begins it: that is sooner than to wake one.
+ */
 void bw_xfer_launch(struct bw_xfer *t)
 {
 	struct bw_ep *ep = t->flow.peer->ep;
-	struct bw_xfer *head;
 
-	if (bw_ep_trylock(ep)) {
+	if (!bw_rail_attended(ep, 0) && bw_ep_trylock(ep)) {
 		bw_xfer_start(t);
 		bw_ep_unlock(ep);
-	} else {
-		head = atomic_load_explicit(&ep->inbox, memory_order_relaxed);
-		do {
-			t->inbox = head;
-		} while (!atomic_compare_exchange_weak_explicit(&ep->inbox, &head, t,
-								memory_order_seq_cst,
-								memory_order_relaxed));
-		if (bw_ep_trylock(ep)) /* whoever had it may not have seen it */
-			bw_ep_unlock(ep);
+		return;
 	}
-	bw_ep_wake(ep);
+	into_inbox(ep, t);
+	/* whoever had the lock may not have seen it, and the thread may have fallen asleep */
+	if (!bw_rail_attended(ep, 0) && bw_ep_trylock(ep))
+		bw_ep_unlock(ep);
 }
 
 int bw_xfer_post(struct bw_xfer *t)
@@ -317,29 +327,31 @@ static void sleep_on(struct bw_xfer *t, uint32_t seen, uint64_t until_ns)
 int bw_xfer_wait(struct bw_xfer *t, uint32_t moment, uint64_t timeout_ns)
 {
 	struct bw_ep *ep = t->flow.peer->ep;
-	uint64_t start, until_ns, since = 0;
+	struct bw_idle idle = { 0 };
+	uint64_t start, until_ns;
 	unsigned turns = 0;
+	uint32_t reached;
 	int ret = check_moment(moment);
 
 	if (ret)
 		return ret;
-	ret = answer(t, atomic_load_explicit(&t->reached, memory_order_acquire), moment);
+	reached = atomic_load_explicit(&t->reached, memory_order_acquire);
+	ret = answer(t, reached, moment);
 	if (ret != -EBUSY)
 		return ret;
 	start = bw_now_ns();
 	until_ns = timeout_ns > UINT64_MAX - start ? UINT64_MAX : start + timeout_ns;
 	for (;;) {
-		uint32_t reached;
-
-		bw_ep_step(ep, &since, until_ns);
+		if (!ep->threaded)
+			bw_ep_step(ep, &idle, until_ns);
+		else if (bw_ep_step_awake(ep, &idle)) /* threads go on with it */
+			sleep_on(t, reached, until_ns);
 		reached = atomic_load_explicit(&t->reached, memory_order_acquire);
 		ret = answer(t, reached, moment);
 		if (ret != -EBUSY)
 			return ret;
 		if (++turns % 16)
 			continue;
-		if (ep->threaded && bw_now_ns() - start > ep->options.spin_ns)
-			sleep_on(t, reached, until_ns);
 		if (until_ns != UINT64_MAX && bw_now_ns() >= until_ns)
 			return bw_err_often(EAGAIN, "it is not there yet, and goes on: wait again");
 	}
@@ -396,10 +408,10 @@ uint64_t bw_xfers_look(struct bw_ep *ep, uint64_t now)
 
 static void wait_done(struct bw_xfer *t)
 {
-	uint64_t since = 0;
+	struct bw_idle idle = { 0 };
 
 	while (!(atomic_load_explicit(&t->reached, memory_order_acquire) & BW_REACHED_DONE))
-		bw_ep_step(t->flow.peer->ep, &since, UINT64_MAX);
+		bw_ep_step(t->flow.peer->ep, &idle, UINT64_MAX);
 }
 
 int bw_xfer_cancel(struct bw_xfer *t)

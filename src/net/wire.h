@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define BW_WIRE_VERSION 1u
+#define BW_WIRE_VERSION 2u
 #define BW_WIRE_RAILS 16u
 #define BW_WIRE_CREDITS 64u /* messages on their way to a peer that it has not handled */
 #define BW_WIRE_SENDS 256u  /* messages that no receive has taken, from one peer */
@@ -81,7 +81,8 @@ enum bw_wire_grant_mode {
 };
 
 struct bw_wire_grant {
-	uint8_t mode, nrails;
+	uint8_t mode;
+	uint8_t nrails;  /* the first so many may be written on: one for what is short */
 	uint16_t slots;
 	uint32_t chunk;  /* bytes of a slot; direct: 0 */
 	uint64_t base;   /* direct: the offset in the region which @rail[].addr names */
