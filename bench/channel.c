@@ -13,7 +13,8 @@
 
 #define WAIT_NS 10000000000ull /* then something is wrong */
 #define IDLE_NS 50000000ull    /* longer than what goes on between two round trips */
-#define RING_BYTES (1u << 20)    /* for rates; round trips have the default */
+#define RING_BYTES (1u << 20)    /* for rates */
+#define SHORT_BYTES 4096u        /* for round trips: the ring that is twins */
 #define RELAXED 2u             /* BARWAY_GPU_RELAXED */
 #define SOLE 1u                /* BARWAY_GPU_SOLE */
 
@@ -90,7 +91,7 @@ static int open_channel(struct channel_bench *b, barway_launch_fn fn)
 	struct barway_channel_info info = { .size = sizeof(info) };
 	struct barway_channel_options o = {
 		.size = sizeof(o),
-		.to_gpu_bytes = fn ? 0 : RING_BYTES,
+		.to_gpu_bytes = fn ? SHORT_BYTES : RING_BYTES,
 		.to_cpu_bytes = fn ? 0 : RING_BYTES,
 		.launch = fn,
 		.launch_arg = b,

@@ -139,7 +139,9 @@ int main(int argc, char **argv)
 {
 	long idle = argc > 1 ? strtol(argv[1], NULL, 10) : 200;
 	long n = argc > 2 ? strtol(argv[2], NULL, 10) : 1000;
-	struct barway_channel_options o = { .size = sizeof(o), .launch = launch };
+	/* commands are few and have to be quick: the smallest ring */
+	struct barway_channel_options o = { .size = sizeof(o), .to_gpu_bytes = 4096,
+					    .launch = launch };
 	struct queue q = { 0 };
 	uint64_t gpu, host_addr, before;
 	unsigned pauses;

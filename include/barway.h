@@ -801,7 +801,8 @@ typedef int (*barway_launch_fn)(void *arg);
 
 struct barway_channel_options {
 	size_t size;             /* sizeof(struct barway_channel_options) */
-	uint32_t to_gpu_bytes;   /* ring to the GPU: a power of two, 4 KiB to 64 MiB; 0: 64 KiB */
+	uint32_t to_gpu_bytes;   /* ring to the GPU: a power of two, 4 KiB to 64 MiB; 0: 64 KiB.
+				  * With 4 KiB messages arrive soonest: docs/channels.md */
 	uint32_t to_cpu_bytes;   /* ring to the CPU: the same */
 	barway_launch_fn launch; /* NULL: the caller sees to it that a kernel runs */
 	void *launch_arg;

@@ -264,6 +264,29 @@ BARWAY_GPU_FN unsigned barway_gpu_thread(void)
 	return (z * ny + y) * nx + x;
 }
 
+/* The multiprocessor that this runs on. */
+BARWAY_GPU_FN uint32_t barway_gpu_place(void)
+{
+	uint32_t id;
+
+	__asm__ volatile("mov.u32 %0, %%smid;" : "=r"(id));
+	return id;
+}
+
+/* How long a load of the word at @at takes, in cycles. */
+BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
+{
+	uint32_t began, ended = 0;
+	uint64_t v;
+
+	__asm__ volatile("mov.u32 %0, %%clock;" : "=r"(began) : : "memory");
+	v = barway_gpu_ld(at);
+	/* the second look at the clock waits for what was loaded, whatever it is */
+	__asm__ volatile("{ .reg .pred p; setp.ne.u64 p, %1, 0x8badf00d8badf00d;"
+			 " @p mov.u32 %0, %%clock; }" : "+r"(ended) : "l"(v) : "memory");
+	return ended - began;
+}
+
 #elif defined(BARWAY_GPU_LANES) /* for tests: the same functions, of lanes that are played */
 
 #include BARWAY_GPU_LANES
@@ -325,13 +348,39 @@ BARWAY_GPU_FN void barway_gpu_back_off(uint32_t ns)
 	sched_yield();
 }
 
+/* Another one each time, so that either twin is read now and then. */
+BARWAY_GPU_FN uint32_t barway_gpu_place(void)
+{
+	return (uint32_t)barway_gpu_now();
+}
+
+BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
+{
+	(void)at;
+	return (uint32_t)barway_gpu_now() & 15;
+}
+
 #endif
+
+/*
+ * Is other memory ordered with the message? Asked anew each time where that is not known when it is
+ * compiled: kept over a loop, ptxas 13.0 forgets the answer in places and always fences.
+ */
+BARWAY_GPU_FN int barway_gpu_ordered(unsigned flags)
+{
+#if defined(__CUDACC__) || defined(__CUDA__)
+	if (!__builtin_constant_p(flags))
+		__asm__ volatile("" : "+r"(flags));
+#endif
+	return !(flags & BARWAY_GPU_RELAXED);
+}
 
 /* ---- the kernel's end ------------------------------------------------------------------------ */
 
 /* A thread's, warp's or block's own view of a channel; every thread that takes part has one. */
 struct barway_gpu_channel {
 	uint64_t gpu, host;  /* where the parts lie, as this code addresses them */
+	uint64_t rx_ring;    /* where the ring to the GPU lies, or the twin of it that is nearer */
 	uint32_t rx_lines, tx_lines;
 	uint32_t sole;
 	uint64_t tx_credit;  /* lines that the CPU was known to have taken */
@@ -363,6 +412,28 @@ BARWAY_GPU_FN void barway_gpu_load(struct barway_gpu_channel *c, unsigned flags)
 	c->rx_said = barway_gpu_ld(c->gpu + BARWAY_GPU_RX_SAID);
 }
 
+/*
+ * Which of two twins is nearer: found out by loads, once for each multiprocessor in a row that the
+ * kernel runs on. Threads that decide differently all read what is right.
+ */
+BARWAY_GPU_FN void barway_gpu_choose_twin(struct barway_gpu_channel *c)
+{
+	uint64_t known = barway_gpu_ld(c->gpu + BARWAY_GPU_TWIN), place = barway_gpu_place();
+	uint32_t best[2] = { 0xffffffff, 0xffffffff }, took;
+
+	if (c->rx_lines != BARWAY_RING_TWIN_LINES)
+		return;
+	if (known >> 1 != place + 1) {
+		for (uint32_t i = 0; i < 8; i++) {
+			took = barway_gpu_load_time(c->rx_ring + (i & 1) * BARWAY_RING_TWIN);
+			best[i & 1] = took < best[i & 1] ? took : best[i & 1];
+		}
+		known = (place + 1) << 1 | (best[1] < best[0]);
+		barway_gpu_st(c->gpu + BARWAY_GPU_TWIN, known);
+	}
+	c->rx_ring += (known & 1) * BARWAY_RING_TWIN;
+}
+
 #ifdef BARWAY_GPU_SOFT
 #define BARWAY_GPU_BLOCK_PARAM , struct barway_soft_block *block
 #define BARWAY_GPU_BLOCK_ARG , block
@@ -371,7 +442,7 @@ BARWAY_GPU_FN void barway_gpu_load(struct barway_gpu_channel *c, unsigned flags)
 #define BARWAY_GPU_BLOCK_ARG
 #endif
 
-/* Where the parts lie; the positions are the caller's to set. */
+/* Where the parts lie; the positions, and which twin, are the caller's to set. */
 BARWAY_GPU_FN int barway_gpu_point(struct barway_gpu_channel *c,
 				   const struct barway_channel_gpu *handle BARWAY_GPU_BLOCK_PARAM)
 {
@@ -379,14 +450,16 @@ BARWAY_GPU_FN int barway_gpu_point(struct barway_gpu_channel *c,
 	c->tx_lines = handle->tx_lines;
 #ifdef BARWAY_GPU_SOFT
 	c->block = block;
-	c->gpu = (uintptr_t)barway_soft_deref(block, handle->gpu, BARWAY_GPU_RING +
-					      (uint64_t)handle->rx_lines * BARWAY_LINE_BYTES);
+	c->gpu = (uintptr_t)barway_soft_deref(block, handle->gpu,
+					      BARWAY_GPU_BYTES(handle->rx_lines));
 	c->host = (uintptr_t)barway_soft_deref(block, handle->host, BARWAY_HOST_RING +
 					       (uint64_t)handle->tx_lines * BARWAY_LINE_BYTES);
+	c->rx_ring = c->gpu + BARWAY_GPU_RING;
 	return c->gpu && c->host ? 0 : BARWAY_GPU_EINVAL;
 #else
 	c->gpu = handle->gpu;
 	c->host = handle->host;
+	c->rx_ring = c->gpu + BARWAY_GPU_RING;
 	return 0;
 #endif
 }
@@ -404,8 +477,10 @@ BARWAY_GPU_FN int barway_gpu_attach(struct barway_gpu_channel *c,
 {
 	int error = barway_gpu_point(c, handle BARWAY_GPU_BLOCK_ARG);
 
-	if (!error)
+	if (!error) {
 		barway_gpu_load(c, flags);
+		barway_gpu_choose_twin(c);
+	}
 	return error;
 }
 
@@ -656,7 +731,7 @@ BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes,
 	if (!error)
 		error = barway_gpu_take_lines(c, BARWAY_MESSAGE_LINES_OF(bytes), timeout_ns,
 					      position);
-	if (!error && !(flags & BARWAY_GPU_RELAXED))
+	if (!error && barway_gpu_ordered(flags))
 		BARWAY_GPU_FENCE(c);
 	return error;
 }
@@ -706,7 +781,7 @@ BARWAY_GPU_FN int barway_gpu_send_line(struct barway_gpu_channel *c, const uint6
 
 BARWAY_GPU_FN uint64_t barway_gpu_line_at(const struct barway_gpu_channel *c, uint64_t p)
 {
-	return c->gpu + BARWAY_GPU_RING + (p & (c->rx_lines - 1)) * BARWAY_LINE_BYTES;
+	return c->rx_ring + (p & (c->rx_lines - 1)) * BARWAY_LINE_BYTES;
 }
 
 /* Loads a line: are its eight marks right? */
@@ -731,7 +806,7 @@ BARWAY_GPU_FN int barway_gpu_load_line(const struct barway_gpu_channel *c, uint6
 BARWAY_GPU_FN void barway_gpu_acquire(const struct barway_gpu_channel *c, uint64_t p,
 				      unsigned flags)
 {
-	if (!(flags & BARWAY_GPU_RELAXED))
+	if (barway_gpu_ordered(flags))
 		(void)barway_gpu_acquired(barway_gpu_line_at(c, p));
 }
 
@@ -952,7 +1027,7 @@ BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint
 		error = barway_gpu_take_lines_warp(c, lines, timeout_ns, &position);
 	if (error)
 		return error;
-	if (!(flags & BARWAY_GPU_RELAXED)) {
+	if (barway_gpu_ordered(flags)) {
 		BARWAY_GPU_FENCE(c);
 		barway_gpu_sync_warp(); /* nobody stores before all have fenced */
 	}
@@ -1006,7 +1081,7 @@ BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void 
 	error = barway_gpu_take_lines_warp(c, total, timeout_ns, &position);
 	if (error)
 		return error;
-	if (!(flags & BARWAY_GPU_RELAXED)) {
+	if (barway_gpu_ordered(flags)) {
 		BARWAY_GPU_FENCE(c);
 		barway_gpu_sync_warp();
 	}

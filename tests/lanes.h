@@ -240,6 +240,17 @@ BARWAY_GPU_FN void barway_gpu_back_off(uint32_t ns)
 	sched_yield();
 }
 
+BARWAY_GPU_FN uint32_t barway_gpu_place(void)
+{
+	return lanes_random(4);
+}
+
+BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
+{
+	(void)at;
+	return lanes_random(16);
+}
+
 BARWAY_GPU_FN unsigned barway_gpu_thread(void)
 {
 	return lanes.now;

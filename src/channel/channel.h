@@ -86,7 +86,8 @@ struct bw_channel {
 	void *owner; /* the device's context: other threads may have another one, or none */
 	struct bw_window *window;
 	uint64_t gpu_addr, host_addr;
-	uint64_t gpu_id; /* of the memory at gpu_addr, as struct bw_segment has it */
+	uint64_t gpu_block; /* the memory that gpu_addr lies in */
+	uint64_t gpu_id;    /* of that, as struct bw_segment has it */
 	void *memory; /* what this lies in */
 };
 

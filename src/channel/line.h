@@ -12,12 +12,23 @@
 
 #define BW_LINE_TOP ((uint64_t)1 << 63)
 
-/* The seven words at @data, which are there in full, into the line @w. */
-static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark, const void *data)
+/* The first @n bytes at @data, at most 56, as seven words; 0 after them. A word at a time: a memcpy
+ * of any length is a call. */
+static inline void bw_line_words(uint64_t *v, const unsigned char *data, size_t n)
 {
-	uint64_t v[BARWAY_LINE_WORDS - 1], tops = 0;
+	for (unsigned i = 0; i < BARWAY_LINE_WORDS - 1; i++) {
+		v[i] = 0;
+		if (n >= 8 * (i + 1))
+			memcpy(&v[i], data + 8 * i, 8);
+		else if (n > 8 * i)
+			memcpy(&v[i], data + 8 * i, n - 8 * i);
+	}
+}
 
-	memcpy(v, data, sizeof(v));
+static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark, const uint64_t *v)
+{
+	uint64_t tops = 0;
+
 	for (unsigned i = 1; i < BARWAY_LINE_WORDS; i++) {
 		tops |= v[i - 1] >> 63 << (55 + i);
 		w[i] = (v[i - 1] & ~BW_LINE_TOP) | mark;
@@ -35,16 +46,11 @@ static inline unsigned bw_message_put(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t
 
 	do {
 		uint64_t mark = (uint64_t)BARWAY_LINE_MARK(position + n, lines) << 63;
-		unsigned char last[BARWAY_LINE_DATA] = { 0 };
-		const unsigned char *from = p;
 		size_t part = bytes < BARWAY_LINE_DATA ? bytes : BARWAY_LINE_DATA;
+		uint64_t v[BARWAY_LINE_WORDS - 1];
 
-		if (part < BARWAY_LINE_DATA) {
-			if (part)
-				memcpy(last, p, part);
-			from = last;
-		}
-		bw_line_put(w[n], control | (uint32_t)(position + n), mark, from);
+		bw_line_words(v, p, part);
+		bw_line_put(w[n], control | (uint32_t)(position + n), mark, v);
 		control = (uint64_t)BARWAY_LINE_MORE << 44;
 		p += part;
 		bytes -= part;
@@ -72,14 +78,18 @@ static inline bool bw_line_get(uint64_t *w, const unsigned char *ring, uint64_t 
 /* The first @n bytes that the line carries, at most 56. */
 static inline void bw_line_take(void *data, size_t n, const uint64_t *w)
 {
-	uint64_t v[BARWAY_LINE_WORDS - 1];
+	unsigned char *p = data;
 
-	for (unsigned i = 1; i < BARWAY_LINE_WORDS; i++)
-		v[i - 1] = (w[i] & ~BW_LINE_TOP) | w[0] >> (55 + i) << 63;
-	if (n == sizeof(v))
-		memcpy(data, v, sizeof(v));
-	else if (n)
-		memcpy(data, v, n);
+	for (unsigned i = 1; i < BARWAY_LINE_WORDS; i++, p += 8) {
+		uint64_t v = (w[i] & ~BW_LINE_TOP) | w[0] >> (55 + i) << 63;
+
+		if (n < 8 * i) {
+			if (n % 8)
+				memcpy(p, &v, n % 8);
+			return;
+		}
+		memcpy(p, &v, 8);
+	}
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "core/fault.h"
 #include "mmio/fence.h"
 
+#define PAIR (2 * BARWAY_RING_TWIN) /* twins lie in the two pages of one */
 #define LEAVING_NS 10000000u /* a kernel needs microseconds for it, where it gets to run */
 
 void bw_channel_tell(const struct bw_channel *ch, unsigned offset, uint64_t value)
@@ -30,7 +31,7 @@ static void arrive(const struct bw_channel *ch)
 
 static size_t gpu_bytes(const struct bw_channel *ch)
 {
-	return BARWAY_GPU_RING + (size_t)ch->to_gpu_lines * BARWAY_LINE_BYTES;
+	return BARWAY_GPU_BYTES(ch->to_gpu_lines);
 }
 
 static size_t host_bytes(const struct bw_channel *ch)
@@ -75,8 +76,8 @@ static void let_go(struct bw_channel *ch)
 	if (ch->window)
 		bw_window_put(ch->window);
 	/* it may have gone with its context, and something else be there now */
-	if (ch->gpu_addr && (!ch->gpu_id || ops->identity(ch->gpu_addr) == ch->gpu_id))
-		ops->scratch_free(ch->dev, ch->owner, ch->gpu_addr);
+	if (ch->gpu_block && (!ch->gpu_id || ops->identity(ch->gpu_block) == ch->gpu_id))
+		ops->scratch_free(ch->dev, ch->owner, ch->gpu_block);
 	free(ch->memory);
 }
 
@@ -85,10 +86,11 @@ static int get(struct bw_channel *ch, const struct bw_map_policy *policy)
 	struct bw_device *dev = ch->dev;
 	struct bw_segment seg;
 	void *host;
-	int ret = dev->ops->scratch_alloc(dev, NULL, gpu_bytes(ch), &ch->gpu_addr);
+	int ret = dev->ops->scratch_alloc(dev, NULL, gpu_bytes(ch) + PAIR, &ch->gpu_block);
 
 	if (ret)
 		return bw_err_prefix(ret, "memory for the ring to the GPU");
+	ch->gpu_addr = (ch->gpu_block + BARWAY_GPU_RING + PAIR - 1) / PAIR * PAIR - BARWAY_GPU_RING;
 	if (dev->ops->resolve(ch->gpu_addr, &seg))
 		return bw_err(EIO, "memory for the ring to the GPU: the device that gave it does "
 			      "not know it");

@@ -25,19 +25,30 @@ bool bw_channel_has_room(struct bw_channel *ch, uint64_t lines)
 	return end - credit <= ch->to_gpu_lines;
 }
 
+/* @n lines, at a ring that begins at @ring. */
+static void store(const struct bw_channel *ch, unsigned char *ring, uint64_t place,
+		  uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t n)
+{
+	uint64_t first = ch->to_gpu_lines - place < n ? ch->to_gpu_lines - place : n;
+
+	ch->store(ring + place * BARWAY_LINE_BYTES, w, first * BARWAY_LINE_BYTES);
+	if (first < n)
+		ch->store(ring, w[first], (n - first) * BARWAY_LINE_BYTES);
+}
+
 static void put(struct bw_channel *ch, const void *data, size_t bytes, unsigned tag)
 {
 	_Alignas(64) uint64_t w[BARWAY_MESSAGE_LINES][BARWAY_LINE_WORDS];
 	uint64_t position = atomic_load_explicit(&ch->to_gpu.position, memory_order_relaxed);
-	uint64_t place = position & (ch->to_gpu_lines - 1), first;
+	uint64_t place = position & (ch->to_gpu_lines - 1);
 	unsigned char *ring = ch->gpu + BARWAY_GPU_RING;
-	unsigned n = bw_message_put(w, position, ch->to_gpu_lines, data, bytes, tag);
+	unsigned n;
 
 	bw_fence_publish(); /* what the caller stored before goes before the message */
-	first = ch->to_gpu_lines - place < n ? ch->to_gpu_lines - place : n;
-	ch->store(ring + place * BARWAY_LINE_BYTES, w, first * BARWAY_LINE_BYTES);
-	if (first < n)
-		ch->store(ring, w[first], (n - first) * BARWAY_LINE_BYTES);
+	n = bw_message_put(w, position, ch->to_gpu_lines, data, bytes, tag);
+	store(ch, ring, place, w, n);
+	if (ch->to_gpu_lines == BARWAY_RING_TWIN_LINES)
+		store(ch, ring + BARWAY_RING_TWIN, place, w, n);
 	bw_fence_publish();
 	atomic_store_explicit(&ch->to_gpu.position, position + n, memory_order_release);
 	atomic_store_explicit(&ch->to_gpu.messages,

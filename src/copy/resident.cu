@@ -177,6 +177,7 @@ BARWAY_GPU_FN void take(BLOCK_PARAM const struct bw_resident_param *p, uint64_t 
 	}
 	ch.rx_tail = at[0];
 	ch.rx_said = at[1];
+	ch.rx_ring = at[2];
 	if (stayed < p->stay_ns)
 		error = barway_gpu_recv_line(&ch, w, &bytes, NULL,
 					     p->idle_ns < left ? p->idle_ns : left, 0);
@@ -213,7 +214,7 @@ BARWAY_GPU_FN void give_up(BLOCK_PARAM const struct bw_resident_param *p)
 GPU_KERNEL(bw_resident_kernel, bw_resident_param, BW_RESIDENT_THREADS)
 {
 	GPU_SHARED(struct bw_resident_request, request, 1);
-	GPU_SHARED(uint64_t, channel_at, 2);
+	GPU_SHARED(uint64_t, channel_at, 3);
 	uint64_t began = barway_gpu_now();
 
 	if (!GPU_THREAD()) {
@@ -225,6 +226,8 @@ GPU_KERNEL(bw_resident_kernel, bw_resident_param, BW_RESIDENT_THREADS)
 		}
 		channel_at[0] = barway_gpu_ld(ch.gpu + BARWAY_GPU_RX_TAIL);
 		channel_at[1] = barway_gpu_ld(ch.gpu + BARWAY_GPU_RX_SAID);
+		barway_gpu_choose_twin(&ch);
+		channel_at[2] = ch.rx_ring;
 	}
 	for (;;) {
 		uint64_t to, from, done;

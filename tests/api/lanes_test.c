@@ -225,8 +225,8 @@ static void kernel(struct barway_soft_block *block, void *arg)
 	const struct barway_channel_gpu *device = arg;
 
 	k.handle = *device;
-	k.handle.gpu = (uintptr_t)barway_soft_deref(block, device->gpu, BARWAY_GPU_RING +
-						    (uint64_t)device->rx_lines * BARWAY_LINE_BYTES);
+	k.handle.gpu = (uintptr_t)barway_soft_deref(block, device->gpu,
+						    BARWAY_GPU_BYTES(device->rx_lines));
 	k.handle.host = (uintptr_t)barway_soft_deref(block, device->host, BARWAY_HOST_RING +
 						     (uint64_t)device->tx_lines *
 						     BARWAY_LINE_BYTES);
@@ -413,9 +413,10 @@ static void finds(void *arg)
 static void spoilt_kernel(struct barway_soft_block *block, void *arg)
 {
 	const struct barway_channel_gpu *device = arg;
-	uint64_t *line = barway_soft_deref(block, device->gpu + BARWAY_GPU_RING + 2 * 64, 64);
+	uint64_t *line = barway_soft_deref(block, device->gpu + BARWAY_GPU_RING + 2 * 64,
+					   BARWAY_RING_TWIN + 64);
 
-	if (bad_control)
+	for (unsigned twin = 0; bad_control && twin < 2; twin++, line += BARWAY_RING_TWIN / 8)
 		line[0] = bad_control | (line[0] & 1ull << 63);
 	kernel(block, arg);
 }

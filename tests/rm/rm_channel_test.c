@@ -47,12 +47,16 @@ static void say(unsigned offset, uint64_t v)
 /* Takes the message at *@position as a kernel does, and says so. */
 static void kernel_takes(uint64_t *position, const unsigned char *want, size_t bytes, unsigned tag)
 {
-	static unsigned char ring[LINES * 64];
+	static unsigned char ring[LINES * 64], twin[LINES * 64];
 	unsigned char got[BARWAY_MESSAGE_MAX];
 	unsigned n = BARWAY_MESSAGE_LINES_OF((unsigned)bytes);
 	uint64_t w[8];
 
+	CHECK_EQ(LINES, BARWAY_RING_TWIN_LINES);
+	CHECK_EQ((handle.gpu + BARWAY_GPU_RING) % (2 * BARWAY_RING_TWIN), 0);
 	gpu_read(ring, handle.gpu + BARWAY_GPU_RING, sizeof(ring));
+	gpu_read(twin, handle.gpu + BARWAY_GPU_RING + BARWAY_RING_TWIN, sizeof(twin));
+	CHECK(!memcmp(ring, twin, sizeof(ring)));
 	for (unsigned i = 0; i < n; i++) {
 		size_t done = i * 56, part = bytes - done < 56 ? bytes - done : 56;
 
@@ -241,9 +245,9 @@ static void context_destroyed_under_a_channel(void)
 	CHECK(again == primary); /* another one, at the same address */
 	own_contexts++;
 	CU_OK(cuCtxSetCurrent(again));
-	for (unsigned i = 0; mine != handle.gpu && i < 100; i++)
-		mine = gpu_alloc(BARWAY_GPU_RING + LINES * 64);
-	CHECK_EQ(mine, handle.gpu);
+	for (unsigned i = 0; handle.gpu - mine >= 2 * BARWAY_RING_TWIN && i < 100; i++)
+		mine = gpu_alloc(BARWAY_GPU_BYTES(LINES) + 2 * BARWAY_RING_TWIN);
+	CHECK(handle.gpu - mine < 2 * BARWAY_RING_TWIN); /* where the channel's memory was */
 	OK(barway_channel_close(ch));
 	gpu_free(mine); /* fails where it was given back with the channel */
 	finish();
