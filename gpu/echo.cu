@@ -17,7 +17,7 @@
 		}                                                                               \
 		while (!barway_gpu_recv##suffix(&ch, message, sizeof(message), &bytes, &tag,    \
 						p->idle_ns, p->flags)) {                        \
-			if (tag == p->trap_tag) {                                               \
+			if (tag == (uint32_t)p->trap_tag) {                                               \
 				GPU_TRAP();                                                     \
 				return;                                                         \
 			}                                                                       \
@@ -48,7 +48,7 @@ GPU_KERNEL(gpu_echo_line, gpu_echo, 32)
 	while (!barway_gpu_recv_line(&ch, words, &bytes, &tag, p->idle_ns, p->flags)) {
 		uint64_t answer[7] = { words[0], words[1] };
 
-		if (tag == p->trap_tag) {
+		if (tag == (uint32_t)p->trap_tag) {
 			GPU_TRAP();
 			return;
 		}
@@ -72,7 +72,7 @@ GPU_KERNEL(gpu_echo_words, gpu_echo, 32)
 	}
 	while (!barway_gpu_recv_words(&ch, words, BARWAY_MESSAGE_MAX, &bytes, &tag, p->idle_ns,
 				      p->flags)) {
-		if (tag == p->trap_tag) {
+		if (tag == (uint32_t)p->trap_tag) {
 			GPU_TRAP();
 			return;
 		}

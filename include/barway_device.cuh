@@ -580,12 +580,18 @@ BARWAY_GPU_FN int barway_gpu_waited(const struct barway_gpu_channel *c, struct b
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+/* Positions that are compared are less than 2^32 apart, and 32 bits are one instruction. */
+BARWAY_GPU_FN int barway_gpu_fits(const struct barway_gpu_channel *c, uint64_t end)
+{
+	return (uint32_t)end - (uint32_t)c->tx_credit <= c->tx_lines;
+}
+
 BARWAY_GPU_FN int barway_gpu_has_room(struct barway_gpu_channel *c, uint64_t end)
 {
-	if (end - c->tx_credit <= c->tx_lines)
+	if (barway_gpu_fits(c, end))
 		return 1;
 	c->tx_credit = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_CREDIT);
-	return end - c->tx_credit <= c->tx_lines;
+	return barway_gpu_fits(c, end);
 }
 
 /*
@@ -622,8 +628,6 @@ BARWAY_GPU_FN int barway_gpu_take_lines(struct barway_gpu_channel *c, uint64_t n
 		} else if (barway_gpu_has_room(c, c->tx_head + n)) {
 			*position = c->tx_head;
 			c->tx_head += n;
-			barway_gpu_st(c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
-			barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
 			return 0;
 		}
 		/* short of room: until there is some, only look */
@@ -635,6 +639,15 @@ BARWAY_GPU_FN int barway_gpu_take_lines(struct barway_gpu_channel *c, uint64_t n
 		} while (!barway_gpu_has_room(c, n + (c->sole ? c->tx_head :
 				barway_gpu_ld(c->gpu + BARWAY_GPU_TX_HEAD))));
 	}
+}
+
+/* SOLE: for who attaches later. By one thread, when the lines are stored: they are what is urgent. */
+BARWAY_GPU_FN void barway_gpu_say_sent(const struct barway_gpu_channel *c)
+{
+	if (!c->sole)
+		return;
+	barway_gpu_st(c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
+	barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
 }
 
 BARWAY_GPU_FN int barway_gpu_check_message(uint32_t bytes, uint32_t tag)
@@ -671,8 +684,9 @@ BARWAY_GPU_FN uint64_t barway_gpu_control(uint64_t position, uint32_t line, uint
 BARWAY_GPU_FN void barway_gpu_store_line(struct barway_gpu_channel *c, uint64_t p,
 					 uint64_t control, const uint64_t *v)
 {
-	uint64_t mark = BARWAY_LINE_MARK(p, c->tx_lines) ? BARWAY_GPU_TOP : 0;
-	uint64_t at = c->host + BARWAY_HOST_RING + (p & (c->tx_lines - 1)) * BARWAY_LINE_BYTES;
+	uint64_t mark = BARWAY_LINE_MARK((uint32_t)p, c->tx_lines) ? BARWAY_GPU_TOP : 0;
+	uint64_t at = c->host + BARWAY_HOST_RING +
+		      (uint64_t)((uint32_t)p & (c->tx_lines - 1)) * BARWAY_LINE_BYTES;
 	uint64_t w[BARWAY_LINE_WORDS];
 
 	w[0] = control | mark;
@@ -728,9 +742,16 @@ BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes,
 {
 	int error = barway_gpu_check_message(bytes, tag);
 
-	if (!error)
-		error = barway_gpu_take_lines(c, BARWAY_MESSAGE_LINES_OF(bytes), timeout_ns,
-					      position);
+	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes);
+
+	if (error)
+		return error;
+	if (__builtin_expect(c->sole && barway_gpu_fits(c, c->tx_head + lines), 1)) {
+		*position = c->tx_head;
+		c->tx_head += lines;
+	} else {
+		error = barway_gpu_take_lines(c, lines, timeout_ns, position);
+	}
 	if (!error && barway_gpu_ordered(flags))
 		BARWAY_GPU_FENCE(c);
 	return error;
@@ -752,8 +773,10 @@ BARWAY_GPU_FN int barway_gpu_send(struct barway_gpu_channel *c, const void *data
 	uint64_t position;
 	int error = barway_gpu_begin(c, bytes, tag, timeout_ns, flags, &position);
 
-	if (!error)
+	if (!error) {
 		barway_gpu_store_message(c, position, (const uint64_t *)data, bytes, tag);
+		barway_gpu_say_sent(c);
+	}
 	return error;
 }
 
@@ -771,9 +794,11 @@ BARWAY_GPU_FN int barway_gpu_send_line(struct barway_gpu_channel *c, const uint6
 	int error = bytes > BARWAY_LINE_DATA ? BARWAY_GPU_EMSGSIZE :
 		    barway_gpu_begin(c, bytes, tag, timeout_ns, flags, &position);
 
-	if (!error)
+	if (!error) {
 		barway_gpu_store_line(c, position, barway_gpu_control(position, 0, bytes, tag),
 				      words);
+		barway_gpu_say_sent(c);
+	}
 	return error;
 }
 
@@ -781,7 +806,7 @@ BARWAY_GPU_FN int barway_gpu_send_line(struct barway_gpu_channel *c, const uint6
 
 BARWAY_GPU_FN uint64_t barway_gpu_line_at(const struct barway_gpu_channel *c, uint64_t p)
 {
-	return c->rx_ring + (p & (c->rx_lines - 1)) * BARWAY_LINE_BYTES;
+	return c->rx_ring + (uint64_t)((uint32_t)p & (c->rx_lines - 1)) * BARWAY_LINE_BYTES;
 }
 
 /* Loads a line: are its eight marks right? */
@@ -795,7 +820,7 @@ BARWAY_GPU_FN int barway_gpu_load_line(const struct barway_gpu_channel *c, uint6
 		all &= w[i];
 		any |= w[i];
 	}
-	return (BARWAY_LINE_MARK(p, c->rx_lines) ? all : ~any) >> 63 != 0;
+	return (BARWAY_LINE_MARK((uint32_t)p, c->rx_lines) ? all : ~any) >> 63 != 0;
 }
 
 /*
@@ -814,10 +839,12 @@ BARWAY_GPU_FN void barway_gpu_acquire(const struct barway_gpu_channel *c, uint64
 BARWAY_GPU_FN int barway_gpu_size(uint64_t control, uint64_t position, uint32_t room)
 {
 	uint32_t bytes = (uint32_t)(control >> 44) & 0xfff;
+	int is_here = (uint32_t)control == (uint32_t)position;
 
-	if ((uint32_t)control != (uint32_t)position || bytes > BARWAY_MESSAGE_MAX)
-		return BARWAY_GPU_EBADMSG;
-	return bytes > room ? BARWAY_GPU_EMSGSIZE : (int)bytes;
+	room = room < BARWAY_MESSAGE_MAX ? room : BARWAY_MESSAGE_MAX;
+	if (is_here && bytes <= room)
+		return (int)bytes;
+	return is_here && bytes <= BARWAY_MESSAGE_MAX ? BARWAY_GPU_EMSGSIZE : BARWAY_GPU_EBADMSG;
 }
 
 BARWAY_GPU_FN void barway_gpu_taken(struct barway_gpu_channel *c, uint64_t lines, int leader)
@@ -825,7 +852,7 @@ BARWAY_GPU_FN void barway_gpu_taken(struct barway_gpu_channel *c, uint64_t lines
 	c->rx_tail += lines;
 	if (leader)
 		barway_gpu_st(c->gpu + BARWAY_GPU_RX_TAIL, c->rx_tail);
-	if (c->rx_tail - c->rx_said < c->rx_lines / BARWAY_CREDIT_PART)
+	if ((uint32_t)c->rx_tail - (uint32_t)c->rx_said < c->rx_lines / BARWAY_CREDIT_PART)
 		return;
 	if (leader)
 		barway_gpu_say_taken(c);
@@ -991,12 +1018,8 @@ BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint6
 
 	/* each thread may have seen another credit when it attached: the first one's decides */
 	*position = c->tx_head;
-	if (c->sole && barway_gpu_shfl(c->tx_head + n - c->tx_credit <= c->tx_lines, 0)) {
+	if (c->sole && barway_gpu_shfl((uint32_t)barway_gpu_fits(c, c->tx_head + n), 0)) {
 		c->tx_head += n;
-		if (!barway_gpu_lane()) {
-			barway_gpu_st(c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
-			barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
-		}
 		return 0;
 	}
 	if (!barway_gpu_lane())
@@ -1034,6 +1057,8 @@ BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint
 	if (lane < lines)
 		barway_gpu_store_line(c, position + lane,
 				      barway_gpu_control(position, lane, bytes, tag), words);
+	if (!lane)
+		barway_gpu_say_sent(c);
 	return 0;
 }
 
@@ -1087,6 +1112,8 @@ BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void 
 	}
 	barway_gpu_store_message(c, position + before - lines, (const uint64_t *)data, bytes,
 				 tag);
+	if (!lane)
+		barway_gpu_say_sent(c);
 	return 0;
 }
 

@@ -194,7 +194,7 @@ int barway_channel_send(struct barway_channel *handle, const void *data, size_t 
 	if (ret == BW_CHANNEL_NOTHING)
 		return bw_err_often(EAGAIN, "barway_channel_send: no room in the ring to the GPU: "
 				    "try again, or give time");
-	return bw_err_prefix(ret, "barway_channel_send");
+	return likely(!ret) ? 0 : bw_err_prefix(ret, "barway_channel_send");
 }
 
 int barway_channel_recv(struct barway_channel *handle, void *data, size_t room, size_t *bytes,
@@ -209,7 +209,7 @@ int barway_channel_recv(struct barway_channel *handle, void *data, size_t room, 
 	if (ret == BW_CHANNEL_NOTHING)
 		return bw_err_often(EAGAIN, "barway_channel_recv: no message from the GPU: "
 				    "try again, or give time");
-	return bw_err_prefix(ret, "barway_channel_recv");
+	return likely(!ret) ? 0 : bw_err_prefix(ret, "barway_channel_recv");
 }
 
 int barway_channel_poll(struct barway_channel *handle)

@@ -12,26 +12,25 @@
 
 #define BW_LINE_TOP ((uint64_t)1 << 63)
 
-/* The first @n bytes at @data, at most 56, as seven words; 0 after them. A word at a time: a memcpy
- * of any length is a call. */
-static inline void bw_line_words(uint64_t *v, const unsigned char *data, size_t n)
+/* The first @n bytes at @data, at most 56, into the line @w. Word by word: a memcpy of any length
+ * is a call. */
+static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark,
+			       const unsigned char *data, size_t n)
 {
-	for (unsigned i = 0; i < BARWAY_LINE_WORDS - 1; i++) {
-		v[i] = 0;
-		if (n >= 8 * (i + 1))
-			memcpy(&v[i], data + 8 * i, 8);
-		else if (n > 8 * i)
-			memcpy(&v[i], data + 8 * i, n - 8 * i);
+	uint64_t v, tops = 0;
+	unsigned i;
+
+	for (i = 1; i < BARWAY_LINE_WORDS; i++)
+		w[i] = mark;
+	for (i = 1; i <= n / 8; i++) {
+		memcpy(&v, data + 8 * (i - 1), 8);
+		tops |= v >> 63 << (55 + i);
+		w[i] = (v & ~BW_LINE_TOP) | mark;
 	}
-}
-
-static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark, const uint64_t *v)
-{
-	uint64_t tops = 0;
-
-	for (unsigned i = 1; i < BARWAY_LINE_WORDS; i++) {
-		tops |= v[i - 1] >> 63 << (55 + i);
-		w[i] = (v[i - 1] & ~BW_LINE_TOP) | mark;
+	if (n % 8) {
+		v = 0;
+		memcpy(&v, data + n / 8 * 8, n % 8);
+		w[i] = v | mark;
 	}
 	w[0] = control | tops | mark;
 }
@@ -47,10 +46,8 @@ static inline unsigned bw_message_put(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t
 	do {
 		uint64_t mark = (uint64_t)BARWAY_LINE_MARK(position + n, lines) << 63;
 		size_t part = bytes < BARWAY_LINE_DATA ? bytes : BARWAY_LINE_DATA;
-		uint64_t v[BARWAY_LINE_WORDS - 1];
 
-		bw_line_words(v, p, part);
-		bw_line_put(w[n], control | (uint32_t)(position + n), mark, v);
+		bw_line_put(w[n], control | (uint32_t)(position + n), mark, p, part);
 		control = (uint64_t)BARWAY_LINE_MORE << 44;
 		p += part;
 		bytes -= part;
@@ -79,17 +76,15 @@ static inline bool bw_line_get(uint64_t *w, const unsigned char *ring, uint64_t 
 static inline void bw_line_take(void *data, size_t n, const uint64_t *w)
 {
 	unsigned char *p = data;
+	uint64_t v;
+	unsigned i;
 
-	for (unsigned i = 1; i < BARWAY_LINE_WORDS; i++, p += 8) {
-		uint64_t v = (w[i] & ~BW_LINE_TOP) | w[0] >> (55 + i) << 63;
-
-		if (n < 8 * i) {
-			if (n % 8)
-				memcpy(p, &v, n % 8);
-			return;
-		}
-		memcpy(p, &v, 8);
+	for (i = 1; i <= n / 8; i++) {
+		v = (w[i] & ~BW_LINE_TOP) | w[0] >> (55 + i) << 63;
+		memcpy(p + 8 * (i - 1), &v, 8);
 	}
+	if (n % 8) /* such a word's mark displaces nothing of the message */
+		memcpy(p + n / 8 * 8, &w[i], n % 8);
 }
 
 #endif

@@ -14,7 +14,7 @@
 struct message {
 	size_t bytes;
 	unsigned tag, lines;
-	uint64_t position, first[BARWAY_LINE_WORDS];
+	uint64_t position, line[BARWAY_MESSAGE_LINES][BARWAY_LINE_WORDS];
 };
 
 enum { NOTHING, WHOLE, GARBLED };
@@ -24,31 +24,40 @@ static const unsigned char *ring_of(const struct bw_channel *ch)
 	return ch->host + BARWAY_HOST_RING;
 }
 
-/* Is there a whole message? *m has the line that is not one where it is garbled. */
-static int look(const struct bw_channel *ch, struct message *m)
+/* Is the first line of a message there? */
+static bool look_first(const struct bw_channel *ch, struct message *m)
 {
-	uint64_t w[BARWAY_LINE_WORDS], control;
-
 	m->position = atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed);
-	if (!bw_line_get(m->first, ring_of(ch), m->position, ch->to_cpu_lines))
-		return NOTHING;
-	control = m->first[0];
+	return bw_line_get(m->line[0], ring_of(ch), m->position, ch->to_cpu_lines);
+}
+
+/* The first line is: is all of the message? *m has the line that is not one where it is garbled. */
+static int look_on(const struct bw_channel *ch, struct message *m)
+{
+	uint64_t control = m->line[0][0];
+
 	m->bytes = control >> 44 & 0xfff;
 	m->tag = control >> 32 & 0xfff;
 	m->lines = BARWAY_MESSAGE_LINES_OF((unsigned)m->bytes);
 	if ((uint32_t)control != (uint32_t)m->position || m->bytes > BARWAY_MESSAGE_MAX)
 		return GARBLED;
 	for (unsigned i = 1; i < m->lines; i++) {
-		if (!bw_line_get(w, ring_of(ch), m->position + i, ch->to_cpu_lines))
+		if (!bw_line_get(m->line[i], ring_of(ch), m->position + i, ch->to_cpu_lines))
 			return NOTHING;
-		if ((uint32_t)w[0] != (uint32_t)(m->position + i) ||
-		    (w[0] >> 44 & 0xfff) != BARWAY_LINE_MORE) {
+		control = m->line[i][0];
+		if ((uint32_t)control != (uint32_t)(m->position + i) ||
+		    (control >> 44 & 0xfff) != BARWAY_LINE_MORE) {
 			m->position += i;
-			m->first[0] = w[0];
+			m->line[0][0] = control;
 			return GARBLED;
 		}
 	}
 	return WHOLE;
+}
+
+static int look(const struct bw_channel *ch, struct message *m)
+{
+	return look_first(ch, m) ? look_on(ch, m) : NOTHING;
 }
 
 bool bw_channel_readable(const struct bw_channel *ch)
@@ -65,7 +74,7 @@ static int garbled(struct bw_channel *ch, const struct message *m)
 	bw_reason_set(&why, "what stands in the ring to the CPU at line %llu is not a message "
 		      "(control word 0x%016llx): a kernel wrote over the channel's memory, or uses "
 		      "another version of barway_device.cuh",
-		      (unsigned long long)m->position, (unsigned long long)m->first[0]);
+		      (unsigned long long)m->position, (unsigned long long)m->line[0][0]);
 	return bw_channel_fail(ch, BW_CHANNEL_GARBLED, why.text);
 }
 
@@ -91,15 +100,12 @@ void bw_channel_say_taken(struct bw_channel *ch)
 
 static void take(struct bw_channel *ch, const struct message *m, void *data)
 {
-	uint64_t w[BARWAY_LINE_WORDS], end = m->position + m->lines;
-	size_t done = BARWAY_LINE_DATA, part;
+	uint64_t end = m->position + m->lines;
+	size_t done = 0, part;
 
-	bw_line_take(data, m->bytes < done ? m->bytes : done, m->first);
-	for (unsigned i = 1; i < m->lines; i++, done += BARWAY_LINE_DATA) {
-		bw_line_get(w, ring_of(ch), m->position + i, ch->to_cpu_lines);
-		part = m->bytes - done;
-		bw_line_take((unsigned char *)data + done,
-			     part < BARWAY_LINE_DATA ? part : BARWAY_LINE_DATA, w);
+	for (unsigned i = 0; i < m->lines; i++, done += BARWAY_LINE_DATA) {
+		part = m->bytes - done < BARWAY_LINE_DATA ? m->bytes - done : BARWAY_LINE_DATA;
+		bw_line_take((unsigned char *)data + done, part, m->line[i]);
 	}
 	for (unsigned i = 0; i < AHEAD; i++)
 		__builtin_prefetch(ring_of(ch) +
@@ -113,11 +119,14 @@ static void take(struct bw_channel *ch, const struct message *m, void *data)
 		say_taken(ch);
 }
 
-/* -EAGAIN: there is nothing; without a sentence. */
-static int try_recv(struct bw_channel *ch, void *data, size_t room, size_t *bytes, unsigned *tag)
+/*
+ * @m has a first line, seen without the lock: it is still the next one unless another thread took
+ * it. -EAGAIN: there is nothing; without a sentence.
+ */
+static int try_recv(struct bw_channel *ch, struct message *m, void *data, size_t room,
+		    size_t *bytes, unsigned *tag)
 {
 	unsigned stopped;
-	struct message m;
 	int ret = 0, found;
 
 	pthread_mutex_lock(&ch->to_cpu.lock);
@@ -128,21 +137,25 @@ static int try_recv(struct bw_channel *ch, void *data, size_t room, size_t *byte
 		pthread_mutex_unlock(&ch->to_cpu.lock);
 		return ret;
 	}
-	found = look(ch, &m);
-	if (found == WHOLE && m.bytes <= room)
-		take(ch, &m, data);
+	if (likely(m->position ==
+		   atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed)))
+		found = look_on(ch, m);
+	else
+		found = look(ch, m);
+	if (found == WHOLE && m->bytes <= room)
+		take(ch, m, data);
 	pthread_mutex_unlock(&ch->to_cpu.lock);
 	if (found == GARBLED)
-		return garbled(ch, &m);
+		return garbled(ch, m);
 	if (found == NOTHING)
 		return -EAGAIN;
 	if (bytes)
-		*bytes = m.bytes;
-	if (m.bytes > room)
+		*bytes = m->bytes;
+	if (m->bytes > room)
 		return bw_err(EMSGSIZE, "the next message has %zu bytes and there is room for %zu: "
-			      "it stays: give room for %u", m.bytes, room, BARWAY_MESSAGE_MAX);
+			      "it stays: give room for %u", m->bytes, room, BARWAY_MESSAGE_MAX);
 	if (tag)
-		*tag = m.tag;
+		*tag = m->tag;
 	return 0;
 }
 
@@ -156,24 +169,16 @@ static int ended(struct bw_channel *ch)
 	return 0;
 }
 
-static bool first_line_there(const struct bw_channel *ch)
-{
-	uint64_t w[BARWAY_LINE_WORDS];
-
-	return bw_line_get(w, ring_of(ch),
-			   atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed),
-			   ch->to_cpu_lines);
-}
-
 static int recv_when_there(struct bw_channel *ch, void *data, size_t room, size_t *bytes,
 			   unsigned *tag, uint64_t timeout_ns)
 {
 	struct bw_channel_wait wait = { .timeout_ns = timeout_ns };
+	struct message m;
 	int ret;
 
 	for (;;) {
-		if (first_line_there(ch)) {
-			ret = try_recv(ch, data, room, bytes, tag);
+		if (look_first(ch, &m)) {
+			ret = try_recv(ch, &m, data, room, bytes, tag);
 			if (ret != -EAGAIN)
 				return ret;
 		}

@@ -43,27 +43,57 @@ const struct bw_copy_method *bw_copy_method(uint32_t id)
 	return NULL;
 }
 
+int bw_copy_refused(const struct bw_copy_method *method, const struct bw_copy *copy)
+{
+	struct bw_reason why = { "" };
+
+	if (method->score(copy, NULL) >= 0)
+		return 0;
+	method->score(copy, &why);
+	return bw_err(ENOTSUP, "method %s: %s", method->name, why.text);
+}
+
 /* ---- what methods share ---------------------------------------------------------------------- */
+
+static bool is_within(const struct bw_segment *seg, uint64_t at, size_t bytes)
+{
+	return at >= seg->base && at - seg->base <= seg->bytes &&
+	       bytes <= seg->bytes - (at - seg->base);
+}
+
+/*
+ * The pinned memory that this thread's last copy had is likely to be that of the next one. To ask
+ * whether it is still there takes one question to the driver instead of a dozen.
+ */
+static const struct bw_segment *pinned_at(uint64_t at, size_t bytes)
+{
+	static _Thread_local struct bw_segment last;
+	struct bw_sentence kept;
+	int ret;
+
+	if (last.id && is_within(&last, at, bytes) && last.dev->ops->identity(at) == last.id)
+		return &last;
+	last.id = 0;
+	bw_err_keep(&kept);
+	ret = bw_device_resolve(at, &last);
+	bw_err_put_back(&kept);
+	if (ret || last.kind != BW_MEM_PINNED || !is_within(&last, at, bytes)) {
+		last.id = 0;
+		return NULL;
+	}
+	if (!last.dev)
+		last.id = 0;
+	return &last;
+}
 
 void bw_copy_find_host(struct bw_copy *copy)
 {
-	uint64_t at = (uintptr_t)copy->host, end = at + copy->bytes;
-	struct bw_sentence kept;
-	struct bw_segment seg;
+	uint64_t at = (uintptr_t)copy->host;
+	const struct bw_segment *seg = at ? pinned_at(at, copy->bytes) : NULL;
 
-	copy->pinned = false;
-	copy->host_addr = 0;
-	copy->host_owner = NULL;
-	if (!copy->host)
-		return;
-	bw_err_keep(&kept);
-	if (!bw_device_resolve(at, &seg) && seg.kind == BW_MEM_PINNED && at >= seg.base &&
-	    end - seg.base <= seg.bytes) {
-		copy->pinned = true;
-		copy->host_owner = seg.owner;
-		copy->host_addr = seg.device_base ? seg.device_base + (at - seg.base) : at;
-	}
-	bw_err_put_back(&kept);
+	copy->pinned = seg != NULL;
+	copy->host_owner = seg ? seg->owner : NULL;
+	copy->host_addr = !seg ? 0 : seg->device_base ? seg->device_base + (at - seg->base) : at;
 }
 
 static int unreachable_at(uint64_t at, const char *why)

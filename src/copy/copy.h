@@ -63,8 +63,8 @@ struct bw_copy_method {
 
 	/*
 	 * Could it do this copy? Negative refuses, with the reason; else the reason says how it
-	 * would. How good it is at it is the plan's matter (plan.h). Looks at nothing that a call
-	 * to the driver would be needed for.
+	 * would (@why NULL: nobody wants it). How good it is at it is the plan's matter (plan.h).
+	 * Looks at nothing that a call to the driver would be needed for.
 	 */
 	int (*score)(const struct bw_copy *copy, struct bw_reason *why);
 
@@ -90,6 +90,8 @@ struct bw_copy_method {
 /* The one list where methods are registered; ends with NULL. */
 extern const struct bw_copy_method *const bw_copy_methods[];
 const struct bw_copy_method *bw_copy_method(uint32_t id);
+/* One that was asked for by name: 0, or -ENOTSUP with its reason where it cannot. */
+int bw_copy_refused(const struct bw_copy_method *method, const struct bw_copy *copy);
 
 /* Fills @pinned and @host_addr: asks the device layer whose memory @host is. */
 void bw_copy_find_host(struct bw_copy *copy);

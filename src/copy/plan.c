@@ -194,7 +194,7 @@ static void explain(struct bw_reason *why, const char *name, uint64_t ns, const 
 			 name, ns < 10000 ? 2 : 1, (double)ns / 1000);
 }
 
-/* UINT64_MAX: it cannot, or there are no figures; with the reason. */
+/* UINT64_MAX: it cannot, or there are no figures; with the reason, where somebody wants it. */
 static uint64_t estimate(const struct bw_plan *plan, const struct bw_copy_method *method,
 			 const struct bw_copy *copy, struct bw_reason *reason)
 {
@@ -221,7 +221,7 @@ const struct bw_copy_method *bw_plan_choose(const struct bw_copy *copy, uint64_t
 	for (unsigned i = 0; bw_copy_methods[i]; i++) {
 		const struct bw_copy_method *method = bw_copy_methods[i];
 		struct bw_reason reason = { "" };
-		uint64_t ns = estimate(plan, method, copy, &reason);
+		uint64_t ns = estimate(plan, method, copy, why ? &reason : NULL);
 
 		if (why)
 			explain(why, method->name, ns, reason.text);
@@ -268,7 +268,6 @@ static bool is_for_cpu(const struct bw_copy *copy)
 int bw_copy_run(struct bw_copy *copy, enum bw_method id)
 {
 	const struct bw_copy_method *method;
-	struct bw_reason why = { "" };
 	struct bw_sentence kept;
 	int ret;
 
@@ -281,10 +280,10 @@ int bw_copy_run(struct bw_copy *copy, enum bw_method id)
 		return bw_copy_method(BW_METHOD_CPU)->copy(copy);
 	if (id != BW_METHOD_CPU)
 		bw_copy_find_host(copy);
-	if (method) /* asked for by name */
-		return method->score(copy, &why) < 0 ?
-		       bw_err(ENOTSUP, "method %s: %s", method->name, why.text) :
-		       method->copy(copy);
+	if (method) { /* asked for by name */
+		ret = bw_copy_refused(method, copy);
+		return ret ? ret : method->copy(copy);
+	}
 	method = bw_plan_choose(copy, NULL, NULL);
 	bw_err_keep(&kept);
 	ret = method->copy(copy);

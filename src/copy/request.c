@@ -61,14 +61,10 @@ static void choice_free(struct choice *c)
 static int choose_one(struct bw_copy *copy, enum bw_method id,
 		      const struct bw_copy_method **method)
 {
-	struct bw_reason why = { "" };
-
 	if (id != BW_METHOD_CPU)
 		bw_copy_find_host(copy);
 	*method = id == BW_METHOD_AUTO ? bw_plan_choose(copy, NULL, NULL) : bw_copy_method(id);
-	if (id != BW_METHOD_AUTO && (*method)->score(copy, &why) < 0)
-		return bw_err(ENOTSUP, "method %s: %s", (*method)->name, why.text);
-	return 0;
+	return id == BW_METHOD_AUTO ? 0 : bw_copy_refused(*method, copy);
 }
 
 /* One pass for each group; empty copies are in none. */

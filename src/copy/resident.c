@@ -179,8 +179,10 @@ static int send_copy(struct resident *r, const struct bw_copy *copy, struct resi
 	struct bw_reason why;
 	int ret;
 
-	if (!fits(r, copy, &why))
+	if (!fits(r, copy, NULL)) {
+		fits(r, copy, &why);
 		return bw_err(ENOTSUP, "the resident copier: %s", why.text);
+	}
 	if (resident_lost(r))
 		return bw_err(ENODEV, "the resident copier went with its CUDA context: stop it and "
 			      "start it again");

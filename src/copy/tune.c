@@ -197,11 +197,9 @@ static bool is_for_one(const struct entry *e)
 static void enter(struct tuner *t, const struct entry *e, const struct standing *standing,
 		  bool last, unsigned *n)
 {
-	struct bw_reason why = { "" };
-
 	t->map->copy_threads = e->helpers;
 	if ((standing[e->curve].hopeless && !last) || is_for_one(e) ||
-	    e->method->score(&e->copy, &why) < 0)
+	    e->method->score(&e->copy, NULL) < 0)
 		return;
 	t->entries[*n].method = e->method;
 	t->entries[*n].curve = e->curve;

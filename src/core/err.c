@@ -33,6 +33,8 @@ void bw_reason_set(struct bw_reason *why, const char *fmt, ...)
 	char text[sizeof(why->text)]; /* the arguments may lie in @why */
 	va_list ap;
 
+	if (!why)
+		return;
 	va_start(ap, fmt);
 	format(text, sizeof(text), fmt, ap);
 	va_end(ap);
