@@ -385,6 +385,8 @@ struct barway_gpu_channel {
 	uint32_t sole;
 	uint64_t tx_credit;  /* lines that the CPU was known to have taken */
 	uint64_t tx_head;    /* SOLE: lines sent */
+	uint32_t tx_room;    /* SOLE: lines that are known to be free */
+	uint32_t rx_loads;   /* _words(): lines to look at, those of the message before */
 	uint64_t rx_tail;    /* lines taken */
 	uint64_t rx_said;    /* what the CPU has been told of that */
 #ifdef BARWAY_GPU_SOFT
@@ -406,6 +408,8 @@ struct barway_gpu_channel {
 BARWAY_GPU_FN void barway_gpu_load(struct barway_gpu_channel *c, unsigned flags)
 {
 	c->sole = flags & BARWAY_GPU_SOLE;
+	c->tx_room = 0;
+	c->rx_loads = 8;
 	c->tx_credit = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_CREDIT);
 	c->tx_head = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_HEAD);
 	c->rx_tail = barway_gpu_ld(c->gpu + BARWAY_GPU_RX_TAIL);
@@ -580,18 +584,29 @@ BARWAY_GPU_FN int barway_gpu_waited(const struct barway_gpu_channel *c, struct b
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Positions that are compared are less than 2^32 apart, and 32 bits are one instruction. */
-BARWAY_GPU_FN int barway_gpu_fits(const struct barway_gpu_channel *c, uint64_t end)
-{
-	return (uint32_t)end - (uint32_t)c->tx_credit <= c->tx_lines;
-}
-
 BARWAY_GPU_FN int barway_gpu_has_room(struct barway_gpu_channel *c, uint64_t end)
 {
-	if (barway_gpu_fits(c, end))
+	if (end - c->tx_credit <= c->tx_lines)
 		return 1;
 	c->tx_credit = barway_gpu_ld(c->gpu + BARWAY_GPU_TX_CREDIT);
-	return barway_gpu_fits(c, end);
+	return end - c->tx_credit <= c->tx_lines;
+}
+
+/* SOLE: @n lines, if it needs no look at the credit: nearly always. The same for all of a warp. */
+BARWAY_GPU_FN int barway_gpu_take_room(struct barway_gpu_channel *c, uint32_t n, uint64_t *position)
+{
+	if (n > c->tx_room)
+		return 0;
+	*position = c->tx_head;
+	c->tx_head += n;
+	c->tx_room -= n;
+	return 1;
+}
+
+BARWAY_GPU_FN void barway_gpu_count_room(struct barway_gpu_channel *c)
+{
+	if (c->sole)
+		c->tx_room = c->tx_lines - (uint32_t)(c->tx_head - c->tx_credit);
 }
 
 /*
@@ -746,11 +761,9 @@ BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes,
 
 	if (error)
 		return error;
-	if (__builtin_expect(c->sole && barway_gpu_fits(c, c->tx_head + lines), 1)) {
-		*position = c->tx_head;
-		c->tx_head += lines;
-	} else {
+	if (!__builtin_expect(barway_gpu_take_room(c, lines, position), 1)) {
 		error = barway_gpu_take_lines(c, lines, timeout_ns, position);
+		barway_gpu_count_room(c);
 	}
 	if (!error && barway_gpu_ordered(flags))
 		BARWAY_GPU_FENCE(c);
@@ -1011,24 +1024,23 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 #else
 
 /* What the first thread of a warp found, for all. */
-BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint64_t n,
+BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint32_t n,
 					     uint64_t timeout_ns, uint64_t *position)
 {
 	int error = 0;
 
-	/* each thread may have seen another credit when it attached: the first one's decides */
-	*position = c->tx_head;
-	if (c->sole && barway_gpu_shfl((uint32_t)barway_gpu_fits(c, c->tx_head + n), 0)) {
-		c->tx_head += n;
+	*position = 0;
+	if (barway_gpu_take_room(c, n, position))
 		return 0;
-	}
 	if (!barway_gpu_lane())
 		error = barway_gpu_take_lines(c, n, timeout_ns, position);
 	barway_gpu_sync_warp();
 	error = (int)barway_gpu_shfl((uint32_t)error, 0);
 	*position = barway_gpu_shfl64(*position, 0);
 	c->tx_head = barway_gpu_shfl64(c->tx_head, 0);
+	/* each thread may have seen another credit when it attached: the first one's is taken */
 	c->tx_credit = barway_gpu_shfl64(c->tx_credit, 0);
+	barway_gpu_count_room(c);
 	return error;
 }
 
@@ -1152,7 +1164,7 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 					uint32_t room, uint32_t *bytes, uint32_t *tag,
 					uint64_t timeout_ns, unsigned flags)
 {
-	uint32_t lane = barway_gpu_lane(), loads = 8, lines, good, need;
+	uint32_t lane = barway_gpu_lane(), loads = c->rx_loads, lines, good, need;
 	uint64_t w[BARWAY_LINE_WORDS] = { 0 }, control;
 	struct barway_gpu_wait wait;
 	int size, error, wrong;
@@ -1181,6 +1193,7 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 		if (error)
 			return error;
 	}
+	c->rx_loads = lines;
 	wrong = lane && lane < lines && ((uint32_t)w[0] != (uint32_t)(c->rx_tail + lane) ||
 					 ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE);
 	if (lines > 1 && barway_gpu_ballot(wrong))

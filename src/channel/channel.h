@@ -49,7 +49,7 @@ struct bw_channel_params {
 	uint64_t spin_ns;
 };
 
-/* One direction, as this side knows it. What is written at each message fits a cache line. */
+/* One direction, as this side knows it. */
 struct bw_channel_way {
 	_Alignas(64) pthread_mutex_t lock; /* of who writes or takes a message */
 	_Atomic uint64_t position;         /* lines sent, or taken; written under the lock */
@@ -57,6 +57,7 @@ struct bw_channel_way {
 	/* of what was sent, what the GPU was known to have taken; of what was taken, what the GPU
 	 * has been told */
 	_Atomic uint64_t credit;
+	_Atomic unsigned lines; /* of the last message that was taken */
 };
 
 struct bw_channel {

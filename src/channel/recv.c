@@ -8,12 +8,13 @@
 #include "channel/channel.h"
 #include "channel/line.h"
 
-#define likely(x) __builtin_expect(!!(x), 1)
-#define AHEAD 2 /* lines to fetch before they are asked for */
+#define AHEAD 2     /* lines to fetch before they are asked for */
+#define MOMENTS 100 /* looks at the rest of a message that has begun to arrive; a microsecond */
 
 struct message {
 	size_t bytes;
 	unsigned tag, lines;
+	unsigned wrong; /* where it is garbled: the line that is not one */
 	uint64_t position, line[BARWAY_MESSAGE_LINES][BARWAY_LINE_WORDS];
 };
 
@@ -24,18 +25,32 @@ static const unsigned char *ring_of(const struct bw_channel *ch)
 	return ch->host + BARWAY_HOST_RING;
 }
 
-/* Is the first line of a message there? */
+static void fetch(const struct bw_channel *ch, uint64_t position)
+{
+	__builtin_prefetch(ring_of(ch) +
+			   (position & (ch->to_cpu_lines - 1)) * BARWAY_LINE_BYTES);
+}
+
+/*
+ * Is the first line of a message there? If the message is as long as the one before, its other lines
+ * come with the first: each takes the time of a cache miss, all together no longer than one.
+ */
 static bool look_first(const struct bw_channel *ch, struct message *m)
 {
+	unsigned lines = atomic_load_explicit(&ch->to_cpu.lines, memory_order_relaxed);
+
 	m->position = atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed);
+	for (unsigned i = 1; i < lines; i++)
+		fetch(ch, m->position + i);
 	return bw_line_get(m->line[0], ring_of(ch), m->position, ch->to_cpu_lines);
 }
 
-/* The first line is: is all of the message? *m has the line that is not one where it is garbled. */
+/* The first line is: is all of the message? */
 static int look_on(const struct bw_channel *ch, struct message *m)
 {
 	uint64_t control = m->line[0][0];
 
+	m->wrong = 0;
 	m->bytes = control >> 44 & 0xfff;
 	m->tag = control >> 32 & 0xfff;
 	m->lines = BARWAY_MESSAGE_LINES_OF((unsigned)m->bytes);
@@ -47,8 +62,7 @@ static int look_on(const struct bw_channel *ch, struct message *m)
 		control = m->line[i][0];
 		if ((uint32_t)control != (uint32_t)(m->position + i) ||
 		    (control >> 44 & 0xfff) != BARWAY_LINE_MORE) {
-			m->position += i;
-			m->line[0][0] = control;
+			m->wrong = i;
 			return GARBLED;
 		}
 	}
@@ -58,6 +72,17 @@ static int look_on(const struct bw_channel *ch, struct message *m)
 static int look(const struct bw_channel *ch, struct message *m)
 {
 	return look_first(ch, m) ? look_on(ch, m) : NOTHING;
+}
+
+/* The same; where the first line is there the others come within moments. */
+static int look_until_whole(const struct bw_channel *ch, struct message *m)
+{
+	int found = NOTHING;
+
+	if (look_first(ch, m))
+		for (unsigned i = 0; i < MOMENTS && found == NOTHING; i++)
+			found = look_on(ch, m);
+	return found;
 }
 
 bool bw_channel_readable(const struct bw_channel *ch)
@@ -74,7 +99,8 @@ static int garbled(struct bw_channel *ch, const struct message *m)
 	bw_reason_set(&why, "what stands in the ring to the CPU at line %llu is not a message "
 		      "(control word 0x%016llx): a kernel wrote over the channel's memory, or uses "
 		      "another version of barway_device.cuh",
-		      (unsigned long long)m->position, (unsigned long long)m->line[0][0]);
+		      (unsigned long long)(m->position + m->wrong),
+		      (unsigned long long)m->line[m->wrong][0]);
 	return bw_channel_fail(ch, BW_CHANNEL_GARBLED, why.text);
 }
 
@@ -108,8 +134,8 @@ static void take(struct bw_channel *ch, const struct message *m, void *data)
 		bw_line_take((unsigned char *)data + done, part, m->line[i]);
 	}
 	for (unsigned i = 0; i < AHEAD; i++)
-		__builtin_prefetch(ring_of(ch) +
-				   ((end + i) & (ch->to_cpu_lines - 1)) * BARWAY_LINE_BYTES);
+		fetch(ch, end + i);
+	atomic_store_explicit(&ch->to_cpu.lines, m->lines, memory_order_relaxed);
 	atomic_store_explicit(&ch->to_cpu.position, end, memory_order_relaxed);
 	atomic_store_explicit(&ch->to_cpu.messages,
 			      atomic_load_explicit(&ch->to_cpu.messages, memory_order_relaxed) + 1,
@@ -120,14 +146,14 @@ static void take(struct bw_channel *ch, const struct message *m, void *data)
 }
 
 /*
- * @m has a first line, seen without the lock: it is still the next one unless another thread took
- * it. -EAGAIN: there is nothing; without a sentence.
+ * @m and @found were seen without the lock: it is still the next one unless another thread took it.
+ * -EAGAIN: there is nothing; without a sentence.
  */
-static int try_recv(struct bw_channel *ch, struct message *m, void *data, size_t room,
+static int try_recv(struct bw_channel *ch, struct message *m, int found, void *data, size_t room,
 		    size_t *bytes, unsigned *tag)
 {
 	unsigned stopped;
-	int ret = 0, found;
+	int ret = 0;
 
 	pthread_mutex_lock(&ch->to_cpu.lock);
 	stopped = atomic_load_explicit(&ch->stopped, memory_order_relaxed) &
@@ -137,10 +163,7 @@ static int try_recv(struct bw_channel *ch, struct message *m, void *data, size_t
 		pthread_mutex_unlock(&ch->to_cpu.lock);
 		return ret;
 	}
-	if (likely(m->position ==
-		   atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed)))
-		found = look_on(ch, m);
-	else
+	if (m->position != atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed))
 		found = look(ch, m);
 	if (found == WHOLE && m->bytes <= room)
 		take(ch, m, data);
@@ -174,11 +197,12 @@ static int recv_when_there(struct bw_channel *ch, void *data, size_t room, size_
 {
 	struct bw_channel_wait wait = { .timeout_ns = timeout_ns };
 	struct message m;
-	int ret;
+	int ret, found;
 
 	for (;;) {
-		if (look_first(ch, &m)) {
-			ret = try_recv(ch, &m, data, room, bytes, tag);
+		found = look_until_whole(ch, &m);
+		if (found != NOTHING) {
+			ret = try_recv(ch, &m, found, data, room, bytes, tag);
 			if (ret != -EAGAIN)
 				return ret;
 		}

@@ -138,7 +138,10 @@ BARWAY_GPU_FN void copy_share(BLOCK_PARAM uint64_t to, uint64_t from, uint32_t b
 			GPU_ST_HOST(to, barway_gpu_ld(from));
 		return;
 	}
-	cut_up(&c, to, from, bytes);
+	if ((to | from | bytes) & (PIECE - 1)) /* else there is nothing to be cut */
+		cut_up(&c, to, from, bytes);
+	else
+		c = (struct cut){ .pieces = bytes / PIECE, .whole = 1, .to = to, .words = from };
 	BARWAY_GPU_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
 		if (me + i * n < c.edges)
