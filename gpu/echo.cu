@@ -17,7 +17,7 @@
 		}                                                                               \
 		while (!barway_gpu_recv##suffix(&ch, message, sizeof(message), &bytes, &tag,    \
 						p->idle_ns, p->flags)) {                        \
-			if (tag == (uint32_t)p->trap_tag) {                                               \
+			if (tag == (uint32_t)p->trap_tag) {                                     \
 				GPU_TRAP();                                                     \
 				return;                                                         \
 			}                                                                       \

@@ -656,7 +656,7 @@ BARWAY_GPU_FN int barway_gpu_take_lines(struct barway_gpu_channel *c, uint64_t n
 	}
 }
 
-/* SOLE: for who attaches later. By one thread, when the lines are stored: they are what is urgent. */
+/* SOLE: for who attaches later. By one thread, when the lines are stored, which are urgent. */
 BARWAY_GPU_FN void barway_gpu_say_sent(const struct barway_gpu_channel *c)
 {
 	if (!c->sole)

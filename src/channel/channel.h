@@ -7,7 +7,7 @@
  *   send.c    to the GPU
  *   recv.c    from the GPU
  *   wait.c    waiting, launching the kernel again, failures
- *   line.h    messages to lines and back
+ *   line.h    messages to lines and back; line_avx512.c: a line in one register
  *
  * The fast ways, sending with room and taking what is there, make no system call and read no clock.
  * All functions are thread-safe but bw_channel_close(), and return 0 or -errno with bw_err() set.
@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "barway_channel_abi.h"
+#include "channel/line.h"
 #include "map/map.h"
 
 #define BW_CHANNEL_FOREVER UINT64_MAX
@@ -65,6 +66,7 @@ struct bw_channel {
 	unsigned char *gpu;   /* mapping of the part in GPU memory */
 	unsigned char *host;  /* the part in host memory */
 	bw_store_fn *store;
+	const struct bw_line_kernel *line;
 	const struct bw_window *win;
 	uint32_t to_gpu_lines, to_cpu_lines;
 	int (*launch)(void *arg);

@@ -36,8 +36,11 @@ static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark,
 }
 
 /* The message as the lines from @position on of a ring of @lines. Returns how many. */
-static inline unsigned bw_message_put(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position,
-				      uint32_t lines, const void *data, size_t bytes, unsigned tag)
+static inline __attribute__((always_inline))
+unsigned bw_message_put_by(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position, uint32_t lines,
+			   const void *data, size_t bytes, unsigned tag,
+			   void (*line_put)(uint64_t *w, uint64_t control, uint64_t mark,
+					    const unsigned char *data, size_t n))
 {
 	uint64_t control = (uint64_t)bytes << 44 | (uint64_t)tag << 32;
 	const unsigned char *p = data;
@@ -47,13 +50,19 @@ static inline unsigned bw_message_put(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t
 		uint64_t mark = (uint64_t)BARWAY_LINE_MARK(position + n, lines) << 63;
 		size_t part = bytes < BARWAY_LINE_DATA ? bytes : BARWAY_LINE_DATA;
 
-		bw_line_put(w[n], control | (uint32_t)(position + n), mark, p, part);
+		line_put(w[n], control | (uint32_t)(position + n), mark, p, part);
 		control = (uint64_t)BARWAY_LINE_MORE << 44;
 		p += part;
 		bytes -= part;
 		n++;
 	} while (bytes);
 	return n;
+}
+
+static inline unsigned bw_message_put(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position,
+				      uint32_t lines, const void *data, size_t bytes, unsigned tag)
+{
+	return bw_message_put_by(w, position, lines, data, bytes, tag, bw_line_put);
 }
 
 /* The line at @position, where the other side may be writing it: is all of it there? */
@@ -86,5 +95,20 @@ static inline void bw_line_take(void *data, size_t n, const uint64_t *w)
 	if (n % 8) /* such a word's mark displaces nothing of the message */
 		memcpy(p + n / 8 * 8, &w[i], n % 8);
 }
+
+/* How a CPU makes lines and takes them apart. */
+struct bw_line_kernel {
+	const char *name;
+	/* As bw_message_put(), bw_line_get() and bw_line_take(). */
+	unsigned (*put)(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position, uint32_t lines,
+			const void *data, size_t bytes, unsigned tag);
+	bool (*get)(uint64_t *w, const unsigned char *ring, uint64_t position, uint32_t lines);
+	void (*take)(void *data, size_t n, const uint64_t *w);
+};
+
+extern const struct bw_line_kernel bw_line_c, bw_line_avx512;
+
+/* The best of those that the CPU can run. @isa: bits of enum bw_isa. */
+const struct bw_line_kernel *bw_line_kernel(uint32_t isa);
 
 #endif

@@ -64,6 +64,7 @@ static int map(struct bw_channel *ch, const struct bw_map_policy *policy)
 	ch->win = ch->window;
 	ch->gpu = ch->win->cpu + (ch->gpu_addr - ch->win->addr);
 	ch->store = ch->win->kernels.store->store;
+	ch->line = bw_line_kernel(bw_mmio_allowed());
 	return 0;
 }
 

@@ -32,8 +32,8 @@ static void fetch(const struct bw_channel *ch, uint64_t position)
 }
 
 /*
- * Is the first line of a message there? If the message is as long as the one before, its other lines
- * come with the first: each takes the time of a cache miss, all together no longer than one.
+ * Is the first line of a message there? If the message is as long as the one before, its other
+ * lines come with the first: each takes the time of a cache miss, all together no longer than one.
  */
 static bool look_first(const struct bw_channel *ch, struct message *m)
 {
@@ -42,7 +42,7 @@ static bool look_first(const struct bw_channel *ch, struct message *m)
 	m->position = atomic_load_explicit(&ch->to_cpu.position, memory_order_relaxed);
 	for (unsigned i = 1; i < lines; i++)
 		fetch(ch, m->position + i);
-	return bw_line_get(m->line[0], ring_of(ch), m->position, ch->to_cpu_lines);
+	return ch->line->get(m->line[0], ring_of(ch), m->position, ch->to_cpu_lines);
 }
 
 /* The first line is: is all of the message? */
@@ -57,7 +57,7 @@ static int look_on(const struct bw_channel *ch, struct message *m)
 	if ((uint32_t)control != (uint32_t)m->position || m->bytes > BARWAY_MESSAGE_MAX)
 		return GARBLED;
 	for (unsigned i = 1; i < m->lines; i++) {
-		if (!bw_line_get(m->line[i], ring_of(ch), m->position + i, ch->to_cpu_lines))
+		if (!ch->line->get(m->line[i], ring_of(ch), m->position + i, ch->to_cpu_lines))
 			return NOTHING;
 		control = m->line[i][0];
 		if ((uint32_t)control != (uint32_t)(m->position + i) ||
@@ -131,7 +131,7 @@ static void take(struct bw_channel *ch, const struct message *m, void *data)
 
 	for (unsigned i = 0; i < m->lines; i++, done += BARWAY_LINE_DATA) {
 		part = m->bytes - done < BARWAY_LINE_DATA ? m->bytes - done : BARWAY_LINE_DATA;
-		bw_line_take((unsigned char *)data + done, part, m->line[i]);
+		ch->line->take((unsigned char *)data + done, part, m->line[i]);
 	}
 	for (unsigned i = 0; i < AHEAD; i++)
 		fetch(ch, end + i);

@@ -45,7 +45,7 @@ static void put(struct bw_channel *ch, const void *data, size_t bytes, unsigned 
 	unsigned n;
 
 	bw_fence_publish(); /* what the caller stored before goes before the message */
-	n = bw_message_put(w, position, ch->to_gpu_lines, data, bytes, tag);
+	n = ch->line->put(w, position, ch->to_gpu_lines, data, bytes, tag);
 	store(ch, ring, place, w, n);
 	if (ch->to_gpu_lines == BARWAY_RING_TWIN_LINES)
 		store(ch, ring + BARWAY_RING_TWIN, place, w, n);

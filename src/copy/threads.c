@@ -107,27 +107,42 @@ bool bw_threads_cpus_ok(const char *cpus)
 	return parse_cpus(cpus, &set);
 }
 
-/* The CPUs asked for, or near the device, of those that the process may use. */
+static void run_on(const cpu_set_t *set, const char *list)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < pool.running && !ret; i++)
+		ret = pthread_setaffinity_np(pool.thread[i], sizeof(*set), set);
+	if (ret)
+		bw_log(BW_LOG_WARN, "helper threads: CPUs %.200s: %s: they run where they may",
+		       list, strerror(ret));
+}
+
+/*
+ * The CPUs asked for, also where the thread that copies keeps to others; else those near the
+ * device, of those that this thread may use.
+ */
 static void place(const struct bw_device *near)
 {
 	cpu_set_t allowed, wanted, both;
 	char list[1024] = "";
 
-	if (pool.cpus[0])
-		memcpy(list, pool.cpus, sizeof(pool.cpus));
-	else if (near && near->has_pci)
+	if (pool.cpus[0]) {
+		if (parse_cpus(pool.cpus, &wanted))
+			run_on(&wanted, pool.cpus);
+		return;
+	}
+	if (near && near->has_pci)
 		bw_topo_near_cpus(&near->pci, list, sizeof(list));
 	if (!list[0] || !parse_cpus(list, &wanted) ||
 	    sched_getaffinity(0, sizeof(allowed), &allowed))
 		return;
 	CPU_AND(&both, &allowed, &wanted);
-	if (!CPU_COUNT(&both)) {
-		bw_log(BW_LOG_WARN, "helper threads: this process may not use CPUs %.200s: they "
-		       "run where it may", list);
-		return;
-	}
-	for (unsigned i = 0; i < pool.running; i++)
-		pthread_setaffinity_np(pool.thread[i], sizeof(both), &both);
+	if (CPU_COUNT(&both))
+		run_on(&both, list);
+	else
+		bw_log(BW_LOG_WARN, "helper threads: this process may not use CPUs %.200s, which "
+		       "are near the device: they run where it may", list);
 }
 
 /* ---- a helper -------------------------------------------------------------------------------- */

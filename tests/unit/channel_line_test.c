@@ -6,7 +6,11 @@
 #include "channel/line.h"
 #include "test.h"
 
+#include "mmio/mmio.h"
+
 #define LINES 64u
+
+static const struct bw_line_kernel *kernel; /* that is tested */
 
 static unsigned bit_of(const uint64_t *line, unsigned word, unsigned bit)
 {
@@ -49,7 +53,7 @@ static void check_message(uint64_t position, size_t bytes, unsigned tag, unsigne
 	test_fill(data, sizeof(data), bytes + position);
 	if (kind)
 		memset(data, kind == 1 ? 0xff : 0, sizeof(data));
-	n = bw_message_put(ring, position, LINES, data + 1, bytes, tag);
+	n = kernel->put(ring, position, LINES, data + 1, bytes, tag);
 	CHECK_EQ(n, bytes ? (bytes + 55) / 56 : 1);
 	for (unsigned i = 0; i < n; i++, done += BARWAY_LINE_DATA) {
 		size_t part = bytes - done < BARWAY_LINE_DATA ? bytes - done : BARWAY_LINE_DATA;
@@ -58,21 +62,21 @@ static void check_message(uint64_t position, size_t bytes, unsigned tag, unsigne
 			   i ? 0xfff : (unsigned)bytes, i ? 0 : tag);
 		memset(back, 0x5a, sizeof(back));
 		memcpy(w, ring[i], sizeof(w));
-		bw_line_take(back, part, w);
+		kernel->take(back, part, w);
 		CHECK(!memcmp(back, data + 1 + done, part));
 		for (size_t k = part; k < sizeof(back); k++)
 			CHECK_EQ(back[k], 0x5a);
 	}
 }
 
-static void every_size(void)
+static void every_size_by(void)
 {
 	for (unsigned bytes = 0; bytes <= BARWAY_MESSAGE_MAX; bytes++)
 		for (unsigned kind = 0; kind < 3; kind++)
 			check_message(bytes * 7, bytes, bytes * 4 & 0xfff, kind);
 }
 
-static void positions_beyond_32_bits(void)
+static void positions_beyond_32_bits_by(void)
 {
 	static const uint64_t from[] = { LINES - 1, 2 * LINES - 1, 0xfffffff0, 0xffffffff,
 					 1ull << 32, (1ull << 40) - 3, UINT64_MAX - 100 };
@@ -82,7 +86,7 @@ static void positions_beyond_32_bits(void)
 }
 
 /* Nothing stands in zeroed memory, and a line is there when all words bear the mark of its lap. */
-static void all_eight_marks(void)
+static void all_eight_marks_by(void)
 {
 	_Alignas(64) uint64_t ring[LINES][8] = { { 0 } };
 	uint64_t line[1][8], w[8];
@@ -90,8 +94,8 @@ static void all_eight_marks(void)
 	for (uint64_t position = 0; position < 4 * LINES; position++) {
 		uint64_t *at = ring[position % LINES];
 
-		bw_message_put(line, position, LINES, "0123456789", 10, 5);
-		CHECK(!bw_line_get(w, (void *)ring, position, LINES));
+		kernel->put(line, position, LINES, "0123456789", 10, 5);
+		CHECK(!kernel->get(w, (void *)ring, position, LINES));
 		for (unsigned all = 0; all < 255; all++) { /* every set of words but the full one */
 			uint64_t old[8];
 
@@ -99,13 +103,44 @@ static void all_eight_marks(void)
 			for (unsigned i = 0; i < 8; i++)
 				if (all >> i & 1)
 					at[i] = line[0][i];
-			CHECK(!bw_line_get(w, (void *)ring, position, LINES));
+			CHECK(!kernel->get(w, (void *)ring, position, LINES));
 			memcpy(at, old, sizeof(old));
 		}
 		memcpy(at, line[0], sizeof(line[0]));
-		CHECK(bw_line_get(w, (void *)ring, position, LINES));
+		CHECK(kernel->get(w, (void *)ring, position, LINES));
 		CHECK(!memcmp(w, line[0], sizeof(w)));
 	}
+}
+
+/* By each of the kernels that this CPU can run. */
+static void by_each(void (*test)(void))
+{
+	kernel = &bw_line_c;
+	test();
+	kernel = bw_line_kernel(bw_mmio_cpu_isa());
+	if (kernel != &bw_line_c)
+		test();
+}
+
+static void every_size(void)
+{
+	by_each(every_size_by);
+}
+
+static void positions_beyond_32_bits(void)
+{
+	by_each(positions_beyond_32_bits_by);
+}
+
+static void all_eight_marks(void)
+{
+	by_each(all_eight_marks_by);
+}
+
+/* What is not allowed is not used. */
+static void as_allowed(void)
+{
+	CHECK(bw_line_kernel(BW_ISA_C | BW_ISA_AVX2) == &bw_line_c);
 }
 
 int main(int argc, char **argv)
@@ -114,6 +149,7 @@ int main(int argc, char **argv)
 		TEST(every_size),
 		TEST(positions_beyond_32_bits),
 		TEST(all_eight_marks),
+		TEST(as_allowed),
 		{ 0 },
 	};
 

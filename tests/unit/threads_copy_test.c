@@ -222,6 +222,52 @@ static void cpu_lists(void)
 	bw_threads_leave(2);
 }
 
+static _Atomic unsigned elsewhere, there;
+
+static void where(void *arg, size_t from, size_t bytes)
+{
+	const int *cpu = arg;
+
+	(void)from;
+	(void)bytes;
+	if (pthread_equal(pthread_self(), self))
+		return;
+	if (sched_getcpu() == *cpu)
+		there++;
+	else
+		elsewhere++;
+}
+
+/* The thread that copies is bound to a CPU, as those of many programs are: helpers are not. */
+static void bound_caller(void)
+{
+	cpu_set_t all, one;
+	int first = -1, last = -1;
+	char list[32];
+
+	begin();
+	CHECK_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &all)) {
+			first = first < 0 ? cpu : first;
+			last = cpu;
+		}
+	if (first == last)
+		SKIP("one CPU");
+	CPU_ZERO(&one);
+	CPU_SET(first, &one);
+	CHECK_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+	snprintf(list, sizeof(list), "%d", last);
+	CHECK_EQ(bw_threads_enter(1, list), 0);
+	elsewhere = there = 0;
+	for (unsigned i = 0; !there && i < 100000; i++)
+		bw_threads_run(where, &last, 2000, 1000, 2, NULL);
+	bw_threads_leave(1);
+	CHECK_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+	CHECK(there);
+	CHECK_EQ(elsewhere, 0);
+}
+
 /* A child has no helpers, and can have its own. */
 static void forked(void)
 {
@@ -283,7 +329,8 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(every_byte_once), TEST(parked_and_woken), TEST(as_large_as_the_largest_wish),
-		TEST(many_callers), TEST(no_thread_to_be_had), TEST(cpu_lists), TEST(forked),
+		TEST(many_callers), TEST(no_thread_to_be_had), TEST(cpu_lists), TEST(bound_caller),
+		TEST(forked),
 		TEST(host_memory), { 0 },
 	};
 	pthread_t first;
