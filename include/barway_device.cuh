@@ -368,7 +368,7 @@ BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
  */
 BARWAY_GPU_FN int barway_gpu_ordered(unsigned flags)
 {
-#if defined(__CUDACC__) || defined(__CUDA__)
+#if defined(__CUDA__) && defined(__clang__)
 	if (!__builtin_constant_p(flags))
 		__asm__ volatile("" : "+r"(flags));
 #endif
