@@ -226,29 +226,16 @@ void ce_ring_release(void)
 
 /* ---- the CPU's part -------------------------------------------------------------------------- */
 
-struct host_copy {
-	unsigned char *dst;
-	const unsigned char *src;
-	bw_store_fn *store; /* NULL: memcpy() */
-};
-
-static void host_piece(void *arg, size_t from, size_t bytes)
+static void host_copy(void *dst, const void *src, size_t bytes)
 {
-	const struct host_copy *c = arg;
-
-	if (!c->store) {
-		memcpy(c->dst + from, c->src + from, bytes);
-		return;
-	}
-	c->store(c->dst + from, c->src + from, bytes);
-	bw_fence_publish(); /* before the engine, or the caller, reads it */
+	memcpy(dst, src, bytes);
 }
 
 void ce_host_copy(const struct ce_ring *r, void *dst, const void *src, size_t bytes,
 		  enum bw_direction direction, unsigned threads)
 {
 	bool past = direction == BW_TO_GPU ? config.stream_to : config.stream_from;
-	struct host_copy c = { dst, src, past ? config.store : NULL };
 
-	bw_threads_run(host_piece, &c, bytes, threads > 1 ? SHARE : bytes, threads, r->dev);
+	bw_threads_run(past && config.store ? config.store : host_copy, dst, src, bytes,
+		       threads > 1 ? SHARE : bytes, threads, r->dev);
 }

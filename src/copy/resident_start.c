@@ -10,7 +10,7 @@
 #include "core/fork.h"
 #include "core/param.h"
 
-#define RING_LINES 1024u
+#define RING_LINES BARWAY_RING_TWIN_LINES
 #define IDLE_NS 200000ull
 #define STAY_NS 10000000ull
 #define PROOF_BYTES 4000u /* both ways, at other offsets */

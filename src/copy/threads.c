@@ -15,10 +15,29 @@
 #include "core/fault.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "copy/pause.h"
 
 /* How long a helper polls after its last work: a copy that follows another finds it awake. */
-#define HOT_POLLS 20000u /* of some 5 ns */
+#define HOT_NS 100000u
+#define CLOCK_POLLS 64u /* between two looks at the clock */
 #define LINE 64
+
+/*
+ * A helper's own line: whoever shares a copy writes the helper's part there and says that it is
+ * offered; the helper polls it, and has all that it needs with the line. What is offered and not
+ * taken is taken back, so a helper that sleeps or does not get to run is not waited for.
+ */
+enum { IDLE, OFFERED, TAKEN, STATES }; /* of a copy: state % STATES; state / STATES counts copies */
+
+struct slot {
+	_Alignas(LINE) _Atomic uint64_t state;
+	bw_threads_fn *fn;
+	unsigned char *dst; /* the part that it begins with */
+	const unsigned char *src;
+	size_t bytes;
+	bool more;          /* there are others than those that are offered */
+};
+_Static_assert(sizeof(struct slot) == LINE, "one line");
 
 static struct pool {
 	/* under lock */
@@ -31,29 +50,27 @@ static struct pool {
 
 	/* of the copy that has the helpers */
 	pthread_mutex_t turn;
-	void (*piece)(void *arg, size_t from, size_t bytes);
-	void *arg;
+	uint64_t copies;
+	bw_threads_fn *fn;
+	unsigned char *dst;
+	const unsigned char *src;
 	size_t bytes, chunk;
-	unsigned places; /* helpers that may take part */
 
-	_Alignas(LINE) _Atomic uint32_t begun; /* grows; futex word */
-	_Alignas(LINE) _Atomic bool open;      /* there is work to be taken */
-	_Alignas(LINE) _Atomic unsigned inside; /* helpers that may look at the copy */
-	_Alignas(LINE) _Atomic unsigned taken_part;
-	_Alignas(LINE) _Atomic size_t next;    /* first byte that nobody took */
-	_Alignas(LINE) _Atomic size_t done;    /* bytes */
-	_Alignas(LINE) _Atomic unsigned asleep;
-	_Atomic bool stop;
+	_Alignas(LINE) _Atomic size_t next; /* first byte that nobody took */
+	_Alignas(LINE) _Atomic bool stop;
+	_Atomic uint32_t asleep[BW_THREADS_MAX]; /* helpers, 0 or 1: futex words */
+	struct slot slot[BW_THREADS_MAX];
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_MUTEX_INITIALIZER };
 
 static void forget_in_child(void)
 {
 	memset(pool.wishes, 0, sizeof(pool.wishes));
 	pool.running = 0;
-	pool.open = false;
-	pool.inside = 0;
-	pool.asleep = 0;
 	pool.stop = false;
+	for (unsigned i = 0; i < BW_THREADS_MAX; i++) {
+		pool.asleep[i] = 0;
+		pool.slot[i].state = IDLE;
+	}
 }
 
 __attribute__((constructor(BW_FORK_THREADS))) static void register_fork(void)
@@ -147,58 +164,68 @@ static void place(const struct bw_device *near)
 
 /* ---- a helper -------------------------------------------------------------------------------- */
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+/* Until there is something to do. Who offers it after the look at the slot sees that one sleeps. */
+static void fall_asleep(unsigned i)
 {
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	atomic_store(&pool.asleep[i], 1);
+	if (atomic_load(&pool.slot[i].state) % STATES != OFFERED && !atomic_load(&pool.stop))
+		syscall(SYS_futex, &pool.asleep[i], FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+	atomic_store(&pool.asleep[i], 0);
 }
 
-static void futex_wake(_Atomic uint32_t *word)
+static void wake(unsigned i)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, BW_THREADS_MAX, NULL, NULL, 0);
+	if (atomic_load_explicit(&pool.asleep[i], memory_order_relaxed) &&
+	    atomic_exchange(&pool.asleep[i], 0))
+		syscall(SYS_futex, &pool.asleep[i], FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static void work(void)
+/* The parts that nobody was given. */
+static void take_others(void)
 {
-	size_t from;
+	size_t from, n;
 
 	while ((from = atomic_fetch_add(&pool.next, pool.chunk)) < pool.bytes) {
-		size_t n = pool.bytes - from < pool.chunk ? pool.bytes - from : pool.chunk;
-
-		pool.piece(pool.arg, from, n);
-		atomic_fetch_add(&pool.done, n);
+		n = pool.bytes - from < pool.chunk ? pool.bytes - from : pool.chunk;
+		pool.fn(pool.dst + from, pool.src + from, n);
 	}
 }
 
-/*
- * What the copy is made of is written while it is not open and nobody is inside; so whoever finds
- * it open after he went inside reads what belongs to it, and nobody changes that before he is out.
- */
-static void take_part(void)
+/* Was there something for this helper? */
+static bool take_part(struct slot *s)
 {
-	atomic_fetch_add(&pool.inside, 1);
-	if (atomic_load(&pool.open) && atomic_fetch_add(&pool.taken_part, 1) < pool.places)
-		work();
-	atomic_fetch_sub(&pool.inside, 1);
+	uint64_t state = atomic_load_explicit(&s->state, memory_order_acquire);
+
+	if (state % STATES != OFFERED ||
+	    !atomic_compare_exchange_strong(&s->state, &state, state - OFFERED + TAKEN))
+		return false;
+	bw_fence_read();
+	s->fn(s->dst, s->src, s->bytes);
+	if (s->more)
+		take_others();
+	bw_fence_publish();
+	atomic_store_explicit(&s->state, state - OFFERED + IDLE, memory_order_release);
+	return true;
 }
 
 static void *helper(void *arg)
 {
-	uint32_t seen = (uint32_t)(uintptr_t)arg;
+	struct slot *s = arg;
+	uint64_t since_ns = 0;
 	unsigned polls = 0;
 
-	while (!atomic_load(&pool.stop)) {
-		uint32_t now = atomic_load_explicit(&pool.begun, memory_order_acquire);
-
-		if (now != seen) {
-			seen = now;
-			take_part();
+	while (!atomic_load_explicit(&pool.stop, memory_order_relaxed)) {
+		if (take_part(s)) {
 			polls = 0;
-		} else if (polls++ < HOT_POLLS) {
-			relax(polls);
-		} else {
-			atomic_fetch_add(&pool.asleep, 1);
-			futex_wait(&pool.begun, seen);
-			atomic_fetch_sub(&pool.asleep, 1);
+			continue;
+		}
+		relax(polls);
+		if (++polls % CLOCK_POLLS)
+			continue;
+		if (polls == CLOCK_POLLS) {
+			since_ns = bw_now_ns();
+		} else if (bw_now_ns() - since_ns >= HOT_NS) {
+			fall_asleep((unsigned)(s - pool.slot));
 			polls = 0;
 		}
 	}
@@ -229,7 +256,7 @@ static void grow(const struct bw_device *near)
 	while (!ret && pool.running < want) {
 		ret = bw_fault_hit(BW_FAULT_THREAD) ? EAGAIN :
 		      pthread_create(&pool.thread[pool.running], NULL, helper,
-				     (void *)(uintptr_t)atomic_load(&pool.begun));
+				     &pool.slot[pool.running]);
 		if (!ret)
 			pthread_setname_np(pool.thread[pool.running++], "barway-copy");
 	}
@@ -247,8 +274,8 @@ static void grow(const struct bw_device *near)
 static void shrink_to_none(void)
 {
 	atomic_store(&pool.stop, true);
-	atomic_fetch_add(&pool.begun, 1);
-	futex_wake(&pool.begun);
+	for (unsigned i = 0; i < pool.running; i++)
+		wake(i);
 	while (pool.running)
 		pthread_join(pool.thread[--pool.running], NULL);
 	atomic_store(&pool.stop, false);
@@ -290,35 +317,82 @@ void bw_threads_leave(unsigned count)
 
 /* ---- a copy ---------------------------------------------------------------------------------- */
 
-/* With the turn: opens the copy, takes part, closes it. */
-static void share(unsigned threads)
+/* To the helper @i the part that begins at @from. */
+static void offer(unsigned i, size_t from, bool more)
 {
-	pool.places = threads - 1;
-	atomic_store_explicit(&pool.taken_part, 0, memory_order_relaxed);
-	atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
-	atomic_store_explicit(&pool.done, 0, memory_order_relaxed);
-	atomic_store(&pool.open, true);
-	atomic_fetch_add(&pool.begun, 1);
-	if (atomic_load(&pool.asleep))
-		futex_wake(&pool.begun);
-	work();
-	for (unsigned i = 0; atomic_load(&pool.done) < pool.bytes; i++)
-		relax(i);
-	atomic_store(&pool.open, false);
-	/* nobody may still look at it when the next one is written */
-	for (unsigned i = 0; atomic_load(&pool.inside); i++)
-		relax(i);
+	struct slot *s = &pool.slot[i];
+
+	s->fn = pool.fn;
+	s->dst = pool.dst + from;
+	s->src = pool.src + from;
+	s->bytes = pool.bytes - from < pool.chunk ? pool.bytes - from : pool.chunk;
+	s->more = more;
+	atomic_store_explicit(&s->state, pool.copies * STATES + OFFERED, memory_order_release);
 }
 
-void bw_threads_run(void (*piece)(void *arg, size_t from, size_t bytes), void *arg, size_t bytes,
-		    size_t chunk, unsigned threads, const struct bw_device *near)
+/*
+ * What the helper @i was offered is done when this returns; by this thread, where it has not begun.
+ * A look before the exchange: that would take the line from a helper that is at work.
+ */
+static void take_back(unsigned i)
+{
+	struct slot *s = &pool.slot[i];
+	uint64_t state = atomic_load_explicit(&s->state, memory_order_acquire);
+
+	if (state % STATES == OFFERED &&
+	    atomic_compare_exchange_strong(&s->state, &state, state - OFFERED + IDLE)) {
+		s->fn(s->dst, s->src, s->bytes);
+		return;
+	}
+	for (unsigned k = 0; atomic_load_explicit(&s->state, memory_order_acquire) % STATES != IDLE;
+	     k++)
+		relax(k);
+}
+
+/*
+ * With the turn. The first part is this thread's, the next ones are offered to a helper each, the
+ * others are taken by whoever is free. No fence stands between the offers and this thread's own
+ * part, because it would wait until the helpers' lines have come; so who fell asleep meanwhile is
+ * woken after that part.
+ */
+static void share(unsigned threads)
+{
+	size_t parts = (pool.bytes - 1) / pool.chunk + 1, given;
+	unsigned helpers = threads - 1 < parts - 1 ? threads - 1 : (unsigned)(parts - 1);
+
+	helpers = helpers < pool.running ? helpers : pool.running;
+	given = (helpers + 1) * pool.chunk;
+	pool.copies++;
+	atomic_store_explicit(&pool.next, given, memory_order_relaxed);
+	for (unsigned i = 0; i < helpers; i++)
+		offer(i, (i + 1) * pool.chunk, given < pool.bytes);
+	for (unsigned i = 0; i < helpers; i++)
+		wake(i);
+	pool.fn(pool.dst, pool.src, pool.chunk);
+	atomic_thread_fence(memory_order_seq_cst);
+	for (unsigned i = 0; i < helpers; i++)
+		wake(i);
+	if (given < pool.bytes)
+		take_others();
+	for (unsigned i = 0; i < helpers; i++) {
+		take_back(i);
+		/* the others are done by now, or nearly: their lines come together */
+		for (unsigned k = 1; !i && k < helpers; k++)
+			__builtin_prefetch(&pool.slot[k]);
+	}
+	bw_fence_publish();
+}
+
+void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes, size_t chunk,
+		    unsigned threads, const struct bw_device *near)
 {
 	if (threads > 1 && bytes > chunk && !pthread_mutex_trylock(&pool.turn)) {
 		pthread_mutex_lock(&pool.lock);
 		grow(near);
 		pthread_mutex_unlock(&pool.lock);
-		pool.piece = piece;
-		pool.arg = arg;
+		pool.fn = fn;
+		pool.dst = dst;
+		pool.src = src;
 		pool.bytes = bytes;
 		pool.chunk = chunk;
 		share(threads);
@@ -326,54 +400,31 @@ void bw_threads_run(void (*piece)(void *arg, size_t from, size_t bytes), void *a
 		return;
 	}
 	for (size_t from = 0; from < bytes; from += chunk)
-		piece(arg, from, bytes - from < chunk ? bytes - from : chunk);
+		fn((unsigned char *)dst + from, (const unsigned char *)src + from,
+		   bytes - from < chunk ? bytes - from : chunk);
+	bw_fence_publish();
 }
 
-struct host_copy {
-	unsigned char *dst;
-	const unsigned char *src;
-};
-
-static void host_piece(void *arg, size_t from, size_t bytes)
+static void host_copy(void *dst, const void *src, size_t bytes)
 {
-	const struct host_copy *c = arg;
-
-	memcpy(c->dst + from, c->src + from, bytes);
+	memcpy(dst, src, bytes);
 }
 
 void bw_threads_memcpy(void *dst, const void *src, size_t bytes, unsigned threads)
 {
-	struct host_copy c = { dst, src };
-
-	bw_threads_run(host_piece, &c, bytes, 65536, threads, NULL);
+	bw_threads_run(host_copy, dst, src, bytes, threads > 1 ? 65536 : bytes, threads, NULL);
 }
 
 /* ---- the method ------------------------------------------------------------------------------ */
 
 /* Whole lines for each piece, so that no two threads store to one. */
-static size_t chunk_of(const struct bw_copy *copy, unsigned threads)
+static size_t chunk_of(size_t bytes, enum bw_direction direction, unsigned threads)
 {
-	size_t least = copy->direction == BW_TO_GPU ? 8192 : 1024;
-	size_t most = copy->direction == BW_TO_GPU ? 65536 : 8192;
-	size_t even = (copy->bytes / threads + LINE - 1) / LINE * LINE;
+	size_t least = direction == BW_TO_GPU ? 4096 : 1024;
+	size_t most = direction == BW_TO_GPU ? 65536 : 8192;
+	size_t even = (bytes / threads + LINE - 1) / LINE * LINE;
 
 	return even < least ? least : even > most ? most : even;
-}
-
-static void piece_to(void *arg, size_t from, size_t bytes)
-{
-	const struct bw_copy *c = arg;
-
-	c->map->store(c->map->ptr + c->offset + from, (const unsigned char *)c->host + from, bytes);
-	bw_fence_publish();
-}
-
-static void piece_from(void *arg, size_t from, size_t bytes)
-{
-	const struct bw_copy *c = arg;
-
-	bw_fence_read();
-	c->map->load((unsigned char *)c->host + from, c->map->ptr + c->offset + from, bytes);
 }
 
 static int threads_score(const struct bw_copy *copy, struct bw_reason *why)
@@ -391,28 +442,25 @@ static int threads_score(const struct bw_copy *copy, struct bw_reason *why)
 
 static int threads_copy(const struct bw_copy *copy)
 {
-	unsigned threads = copy->map->copy_threads + 1;
-	size_t skew = (uintptr_t)(copy->map->ptr + copy->offset) % LINE;
-	size_t head = skew && copy->bytes > LINE ? LINE - skew : 0;
-	struct bw_copy rest = *copy;
+	const struct bw_mapping *m = copy->map;
+	const struct bw_device *near = m->win->segs[0].dev;
+	unsigned threads = m->copy_threads + 1;
+	unsigned char *at = m->ptr + copy->offset, *host = copy->host;
+	size_t skew = (uintptr_t)at % LINE;
+	size_t head = skew && copy->bytes > LINE ? LINE - skew : 0, rest = copy->bytes - head;
+	size_t chunk = chunk_of(rest, copy->direction, threads);
 
 	/* the first, unaligned line by this thread: the pieces then begin with lines */
-	rest.offset += head;
-	rest.host = (unsigned char *)copy->host + head;
-	rest.bytes -= head;
 	if (copy->direction == BW_TO_GPU) {
 		if (head)
-			copy->map->store(copy->map->ptr + copy->offset, copy->host, head);
-		bw_threads_run(piece_to, &rest, rest.bytes, chunk_of(&rest, threads), threads,
-			       copy->map->win->segs[0].dev);
-		bw_fence_publish();
+			m->store(at, host, head);
+		bw_threads_run(m->store, at + head, host + head, rest, chunk, threads, near);
 		return 0;
 	}
 	bw_fence_mixed(); /* what this thread stored before is loaded by the others */
 	if (head)
-		piece_from((void *)(uintptr_t)copy, 0, head);
-	bw_threads_run(piece_from, &rest, rest.bytes, chunk_of(&rest, threads), threads,
-		       copy->map->win->segs[0].dev);
+		m->load(host, at, head);
+	bw_threads_run(m->load, host + head, at + head, rest, chunk, threads, near);
 	return 0;
 }
 

@@ -24,13 +24,17 @@ void bw_threads_leave(unsigned count);
 /* Checks a list of CPUs, "2-5,8". */
 bool bw_threads_cpus_ok(const char *cpus);
 
+/* Copies @n bytes, more than none, without a fence: a store or load kernel, or the like. */
+typedef void bw_threads_fn(void *dst, const void *src, size_t n);
+
 /*
- * Calls @piece for [0, bytes) cut into pieces of @chunk bytes (the last may be shorter), in any
- * order, from at most @threads threads, the caller's among them; returns when all are done. @piece
- * is to order its own stores (a fence of purpose "publish") before it returns.
+ * Copies @bytes from @src to @dst by @fn, cut into pieces of @chunk bytes (the last may be shorter),
+ * in any order, by at most @threads threads, the caller's among them; returns when all are done.
+ * Helpers' loads from mappings see what was there when this was called, if the caller has fenced
+ * (bw_fence_mixed()); all stores are on their way when it returns (bw_fence_publish()).
  */
-void bw_threads_run(void (*piece)(void *arg, size_t from, size_t bytes), void *arg, size_t bytes,
-		    size_t chunk, unsigned threads, const struct bw_device *near);
+void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes, size_t chunk,
+		    unsigned threads, const struct bw_device *near);
 
 /* memcpy between host memories by at most @threads threads. */
 void bw_threads_memcpy(void *dst, const void *src, size_t bytes, unsigned threads);

@@ -40,11 +40,13 @@ static unsigned char *mark; /* how often each byte was given out */
 static _Atomic unsigned wrong, others;
 static pthread_t self;
 
-static void touch(void *arg, size_t from, size_t bytes)
-{
-	size_t chunk = *(size_t *)arg;
+static size_t pieces_of; /* bytes */
 
-	if (from % chunk || bytes > chunk || !bytes)
+static void touch(void *dst, const void *src, size_t bytes)
+{
+	size_t from = (size_t)((unsigned char *)dst - mark);
+
+	if (from % pieces_of || bytes > pieces_of || !bytes || src != dst)
 		wrong++;
 	for (size_t i = from; i < from + bytes; i++)
 		mark[i]++;
@@ -55,7 +57,8 @@ static void touch(void *arg, size_t from, size_t bytes)
 static void run_once(size_t bytes, size_t chunk, unsigned threads)
 {
 	memset(mark, 0, bytes + 1);
-	bw_threads_run(touch, &chunk, bytes, chunk, threads, NULL);
+	pieces_of = chunk;
+	bw_threads_run(touch, mark, mark, bytes, chunk, threads, NULL);
 	for (size_t i = 0; i < bytes; i++)
 		if (mark[i] != 1)
 			FAIL("%zu bytes in pieces of %zu by %u threads: byte %zu came %u times",
@@ -129,22 +132,28 @@ static void as_large_as_the_largest_wish(void)
 
 static _Atomic unsigned failures;
 
-static void add(void *arg, size_t from, size_t bytes)
+#define EACH 10007
+
+static void add(void *dst, const void *src, size_t bytes)
 {
-	(void)from;
-	atomic_fetch_add((_Atomic size_t *)arg, bytes);
+	(void)src;
+	for (size_t i = 0; i < bytes; i++)
+		((unsigned char *)dst)[i]++;
 }
 
 static void *caller(void *arg)
 {
-	(void)arg;
-	for (unsigned i = 0; i < 2000; i++) {
-		_Atomic size_t sum = 0;
+	unsigned char *mine = calloc(1, EACH);
 
-		bw_threads_run(add, &sum, 10007, 97, 3, NULL);
-		if (sum != 10007)
-			failures++;
+	(void)arg;
+	if (!mine)
+		failures++;
+	for (unsigned i = 1; mine && i <= 2000; i++) {
+		bw_threads_run(add, mine, mine, EACH, 97, 3, NULL);
+		for (size_t at = 0; at < EACH; at++)
+			failures += mine[at] != (unsigned char)i;
 	}
+	free(mine);
 	return NULL;
 }
 
@@ -224,15 +233,16 @@ static void cpu_lists(void)
 
 static _Atomic unsigned elsewhere, there;
 
-static void where(void *arg, size_t from, size_t bytes)
-{
-	const int *cpu = arg;
+static int wanted_cpu;
 
-	(void)from;
+static void where(void *dst, const void *src, size_t bytes)
+{
+	(void)dst;
+	(void)src;
 	(void)bytes;
 	if (pthread_equal(pthread_self(), self))
 		return;
-	if (sched_getcpu() == *cpu)
+	if (sched_getcpu() == wanted_cpu)
 		there++;
 	else
 		elsewhere++;
@@ -260,8 +270,9 @@ static void bound_caller(void)
 	snprintf(list, sizeof(list), "%d", last);
 	CHECK_EQ(bw_threads_enter(1, list), 0);
 	elsewhere = there = 0;
+	wanted_cpu = last;
 	for (unsigned i = 0; !there && i < 100000; i++)
-		bw_threads_run(where, &last, 2000, 1000, 2, NULL);
+		bw_threads_run(where, mark, mark, 2000, 1000, 2, NULL);
 	bw_threads_leave(1);
 	CHECK_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
 	CHECK(there);
