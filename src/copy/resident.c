@@ -173,6 +173,18 @@ static int send_part(void *arg, const struct bw_segment *seg, uint64_t addr, voi
 	       resident_send(s->r, at, addr, bytes, s->values);
 }
 
+/* All is memory of the copier's context: it is found to be there before it is copied, and then the
+ * context is, too. */
+static bool proves_context(const struct resident *r, const struct bw_copy *copy)
+{
+	const struct bw_window *win = copy->map->win;
+
+	for (unsigned i = 0; i < win->nsegs; i++)
+		if (!r->owner_id || win->segs[i].owner_id != r->owner_id)
+			return false;
+	return true;
+}
+
 static int send_copy(struct resident *r, const struct bw_copy *copy, struct resident_values *v)
 {
 	struct sending s = { r, copy, v };
@@ -183,7 +195,7 @@ static int send_copy(struct resident *r, const struct bw_copy *copy, struct resi
 		fits(r, copy, &why);
 		return bw_err(ENOTSUP, "the resident copier: %s", why.text);
 	}
-	if (resident_lost(r))
+	if (!proves_context(r, copy) && resident_lost(r))
 		return bw_err(ENODEV, "the resident copier went with its CUDA context: stop it and "
 			      "start it again");
 	bw_fence_publish(); /* what this thread stored before arrives before the request */

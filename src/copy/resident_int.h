@@ -15,6 +15,7 @@ struct resident {
 	_Atomic unsigned refs;
 	struct bw_device *dev;
 	void *owner;          /* the context */
+	uint64_t owner_id;    /* its identity; 0: not to be had */
 	struct bw_channel *ch;
 	void *stream, *loaded;
 	struct bw_resident_param param;

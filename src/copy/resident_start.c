@@ -176,6 +176,7 @@ static int open_channel(struct resident *r, const struct bw_map_policy *policy)
 	if (ret)
 		return ret;
 	r->owner = r->ch->owner;
+	r->owner_id = r->dev->ops->context_id(r->dev, r->owner);
 	r->param.channel = (struct barway_channel_gpu){
 		.gpu = r->ch->gpu_addr, .host = r->ch->host_addr,
 		.rx_lines = RING_LINES, .tx_lines = BARWAY_RING_LINES_MIN,

@@ -28,7 +28,7 @@ bool bw_threads_cpus_ok(const char *cpus);
 typedef void bw_threads_fn(void *dst, const void *src, size_t n);
 
 /*
- * Copies @bytes from @src to @dst by @fn, cut into pieces of @chunk bytes (the last may be shorter),
+ * Copies @bytes from @src to @dst by @fn, cut into pieces of @chunk bytes (the last may be shorter)
  * in any order, by at most @threads threads, the caller's among them; returns when all are done.
  * Helpers' loads from mappings see what was there when this was called, if the caller has fenced
  * (bw_fence_mixed()); all stores are on their way when it returns (bw_fence_publish()).

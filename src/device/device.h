@@ -60,6 +60,7 @@ struct bw_segment {
 	bool posix_handle;        /* VMM: was created with a POSIX file descriptor handle type */
 	bool rdma_capable;        /* VMM: gpuDirectRDMACapable; other kinds true */
 	void *owner;              /* CUcontext that owns it, NULL: the device's primary one */
+	uint64_t owner_id;        /* context_id() of the owner, in windows; 0: not known */
 };
 
 struct bw_device_ops {

@@ -82,7 +82,10 @@ static int add_segment(struct bw_window *win, const struct bw_segment *seg)
 		free(win->segs);
 		win->segs = more;
 	}
-	win->segs[win->nsegs++] = *seg;
+	win->segs[win->nsegs] = *seg;
+	if (seg->owner)
+		win->segs[win->nsegs].owner_id = seg->dev->ops->context_id(seg->dev, seg->owner);
+	win->nsegs++;
 	return 0;
 }
 
