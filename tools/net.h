@@ -204,8 +204,9 @@ int net_local_start(struct net_local *l, const struct measure *m, struct net_opt
 int net_local_open(struct net_local *l, const char *verb, const char *device,
 		   const struct net_options *o, char name[64]);
 void net_local_end(struct net_local *l);
-/* This thread, and those it starts, keep to one half of the CPUs that it may use. */
-void net_take_half(bool second);
+/* This thread, and those it starts, keep to a share of the CPUs that it may use, at most one half;
+ * that of the other end is another one, beside it. */
+void net_take_share(const struct net_options *o, bool second);
 
 /* Connects, and sets up memory at both ends. The answer is in @e->notes->answer. */
 int net_connect(struct net_end *e, const char *name, size_t half, bool host);

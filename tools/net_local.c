@@ -17,6 +17,7 @@
 #include "tools/options.h"
 
 #define ACCEPT_NS 60000000000u
+#define CPUS_EACH 4 /* for each thread that polls, so that the system has some choice */
 
 /* Opens a device and an end on it: an exit code, with its line printed. */
 static int open_end(struct measure *m, const struct net_options *o, struct net_end *e)
@@ -37,19 +38,24 @@ static void close_end(struct measure *m, struct net_end *e)
 
 /* ---- a process of our own ----------------------------------------------------------------- */
 
-/* Both ends poll: on one CPU each would wait for the other's time slice. */
-void net_take_half(bool second)
+/*
+ * Both ends poll: on one CPU each would wait for the other's time slice. They are neighbours: CPUs
+ * far from each other, on two sockets of a machine that does not say so, take half as long again.
+ */
+void net_take_share(const struct net_options *o, bool second)
 {
+	int n, share = CPUS_EACH * (1 + (o->threads < 0 ? 1 : o->threads)), k = 0;
 	cpu_set_t all, mine;
-	int n, k = 0;
 
 	if (sched_getaffinity(0, sizeof(all), &all) || (n = CPU_COUNT(&all)) < 2)
 		return;
+	if (share > n / 2)
+		share = n / 2;
 	CPU_ZERO(&mine);
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, &all))
 			continue;
-		if ((k >= n / 2) == second)
+		if (k / share == (second ? 1 : 0))
 			CPU_SET(cpu, &mine);
 		k++;
 	}
@@ -95,7 +101,7 @@ static void child(const struct measure *parent, struct net_options *o, int sock)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (!getenv("BARWAY_LOG"))
 		barway_param_set("log", "error"); /* its warnings are the parent's, too */
-	net_take_half(true);
+	net_take_share(o, true);
 	while (read(sock, &r, sizeof(r)) == sizeof(r))
 		serve_one(&m, o, &r, sock);
 	exit(0);

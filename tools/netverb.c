@@ -170,7 +170,7 @@ static int connect_all(struct netverb *v)
 	v->peer.size = sizeof(v->peer);
 	v->region.size = sizeof(v->region);
 	if (v->net.local) {
-		net_take_half(false);
+		net_take_share(&v->net, false);
 		code = open_local(v, name);
 	}
 	if (code)

@@ -255,7 +255,7 @@ static int run(struct paths *p)
 	if (code)
 		return code;
 	if (p->net.local)
-		net_take_half(false);
+		net_take_share(&p->net, false);
 	n = barway_device_count(p->m.ctx);
 	if (!p->m.json)
 		measure_print_head(&p->m, NULL);
