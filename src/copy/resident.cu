@@ -181,9 +181,9 @@ BARWAY_GPU_FN void take(BLOCK_PARAM const struct bw_resident_param *p, uint64_t 
 	ch.rx_tail = at[0];
 	ch.rx_said = at[1];
 	ch.rx_ring = at[2];
-	/* No acquiring load, which takes 0.15 us (H200): what is copied is loaded from addresses that
-	 * come with the request, so after it, and past the L1; what the CPU stored before has gone
-	 * the same way before. */
+	/* No acquiring load, which takes 0.15 us (H200): what is copied is loaded from addresses
+	 * that come with the request, so after it, and past the L1; what the CPU stored before has
+	 * gone the same way before. */
 	if (stayed < p->stay_ns)
 		error = barway_gpu_recv_line(&ch, w, &bytes, NULL,
 					     p->idle_ns < left ? p->idle_ns : left,
