@@ -273,15 +273,18 @@ BARWAY_GPU_FN uint32_t barway_gpu_place(void)
 	return id;
 }
 
-/* How long a load of the word at @at takes, in cycles. */
-BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
+/*
+ * How far it is to the word at @at, in cycles: by an atomic operation that changes nothing, because
+ * that is done where the memory is at home. A load may find a copy that is nearer.
+ */
+BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 {
 	uint32_t began, ended = 0;
 	uint64_t v;
 
 	__asm__ volatile("mov.u32 %0, %%clock;" : "=r"(began) : : "memory");
-	v = barway_gpu_ld(at);
-	/* the second look at the clock waits for what was loaded, whatever it is */
+	v = barway_gpu_add(at, 0);
+	/* the second look at the clock waits for what was there, whatever it is */
 	__asm__ volatile("{ .reg .pred p; setp.ne.u64 p, %1, 0x8badf00d8badf00d;"
 			 " @p mov.u32 %0, %%clock; }" : "+r"(ended) : "l"(v) : "memory");
 	return ended - began;
@@ -354,7 +357,7 @@ BARWAY_GPU_FN uint32_t barway_gpu_place(void)
 	return (uint32_t)barway_gpu_now();
 }
 
-BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
+BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 {
 	(void)at;
 	return (uint32_t)barway_gpu_now() & 15;
@@ -417,8 +420,8 @@ BARWAY_GPU_FN void barway_gpu_load(struct barway_gpu_channel *c, unsigned flags)
 }
 
 /*
- * Which of two twins is nearer: found out by loads, once for each multiprocessor in a row that the
- * kernel runs on. Threads that decide differently all read what is right.
+ * Which of two twins is nearer: found out once for each multiprocessor in a row that the kernel
+ * runs on. Threads that decide differently all read what is right.
  */
 BARWAY_GPU_FN void barway_gpu_choose_twin(struct barway_gpu_channel *c)
 {
@@ -429,7 +432,7 @@ BARWAY_GPU_FN void barway_gpu_choose_twin(struct barway_gpu_channel *c)
 		return;
 	if (known >> 1 != place + 1) {
 		for (uint32_t i = 0; i < 8; i++) {
-			took = barway_gpu_load_time(c->rx_ring + (i & 1) * BARWAY_RING_TWIN);
+			took = barway_gpu_distance(c->rx_ring + (i & 1) * BARWAY_RING_TWIN);
 			best[i & 1] = took < best[i & 1] ? took : best[i & 1];
 		}
 		known = (place + 1) << 1 | (best[1] < best[0]);

@@ -245,7 +245,7 @@ BARWAY_GPU_FN uint32_t barway_gpu_place(void)
 	return lanes_random(4);
 }
 
-BARWAY_GPU_FN uint32_t barway_gpu_load_time(uint64_t at)
+BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 {
 	(void)at;
 	return lanes_random(16);
