@@ -116,6 +116,10 @@ network() {
 			show "barway netlat, $net, $threads threads" "$stage/barway" netlat --local \
 				--network $net --threads $threads --save "$out/netlat-$net-$threads.json"
 		done
+		show "barway netlat, $net, 1 KiB" "$stage/barway" netlat --local -c 1K \
+			--network $net --threads 0 --save "$out/netlat-$net-1K.json"
+		show "barway netlat, $net, 4 KiB" "$stage/barway" netlat --local -c 4K \
+			--network $net --threads 0 --save "$out/netlat-$net-4K.json"
 		show "barway netlat, $net, host memory" "$stage/barway" netlat --local --host -s 4K \
 			--network $net --threads 0 --save "$out/netlat-$net-host.json"
 		show "barway netbw, $net" "$stage/barway" netbw --local -s 256M --network $net \
