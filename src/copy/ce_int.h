@@ -21,7 +21,8 @@ struct ce_stream {
 	struct bw_device *dev;
 	void *owner;            /* the context as a segment names it, and its identity */
 	uint64_t context_id;
-	uint64_t proof, proof_id; /* memory that goes with the context; both are there, or none */
+	uint64_t proof, proof_id; /* the caller's memory that goes with the context */
+	uint64_t life, life_id;   /* the same, of this stream's own; 0: there is none */
 	void *stream;
 	uint64_t *word;         /* NULL: has none, the stream is asked instead */
 	uint64_t word_addr, word_id;

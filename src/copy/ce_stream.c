@@ -9,6 +9,7 @@
 #define OF_A_CONTEXT 8 /* streams; more copies at a time share them */
 #define IDLE_MAX 32    /* kept for later, all contexts together */
 #define WORD_BYTES 64
+#define LIFE_BYTES 64
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ce_stream *all; /* but those being made or destroyed */
@@ -58,17 +59,37 @@ static void see_to_word(struct ce_stream *s)
 	bw_err_put_back(&kept);
 }
 
-/* Is it still there? The question to the driver comes last, as it takes longest. */
+/*
+ * Is it still there? Memory tells, which goes with it: the driver is not asked about a context that
+ * a program may have destroyed, because it writes to where that was (H200, driver 580.159.04).
+ */
 static bool context_lives(const struct ce_stream *s)
 {
 	const struct bw_device_ops *ops = s->dev->ops;
 
 	if (s->proof && ops->identity(s->proof) == s->proof_id)
 		return true;
-	/* without an owner the word's memory was made in the same one */
-	if (!s->owner && s->word && ops->identity((uintptr_t)s->word) == s->word_id)
-		return true;
-	return ops->context_id(s->dev, s->owner) == s->context_id;
+	if (s->owner)
+		return s->life && ops->identity(s->life) == s->life_id;
+	/* without an owner the word's memory was made in the same one, which is the primary one */
+	return (s->word && ops->identity((uintptr_t)s->word) == s->word_id) ||
+	       ops->context_id(s->dev, NULL) == s->context_id;
+}
+
+/* Without it the stream is not kept: nobody could tell whether its context is still there. */
+static void see_to_life(struct ce_stream *s)
+{
+	const struct bw_device_ops *ops = s->dev->ops;
+	struct bw_sentence kept;
+
+	if (!s->owner)
+		return;
+	bw_err_keep(&kept);
+	if (ops->scratch_alloc(s->dev, s->owner, LIFE_BYTES, &s->life))
+		s->life = s->context_id = 0;
+	else
+		s->life_id = ops->identity(s->life);
+	bw_err_put_back(&kept);
 }
 
 /* Memory of other kinds is not of one context, or may outlive it. */
@@ -88,6 +109,8 @@ static void end(struct ce_stream *s)
 	if (context_lives(s)) {
 		bw_err_keep(&kept);
 		s->dev->ops->stream_destroy(s->dev, s->stream);
+		if (s->life)
+			s->dev->ops->scratch_free(s->dev, s->owner, s->life);
 		bw_err_put_back(&kept);
 	}
 	drop_word(s);
@@ -110,6 +133,7 @@ static int make(const struct bw_segment *seg, struct ce_stream **out)
 		return bw_err_prefix(ret, "make a stream for copies");
 	}
 	s->context_id = s->dev->ops->context_id(s->dev, s->owner);
+	see_to_life(s);
 	s->cannot_write = !s->context_id; /* it is not kept: a word for one copy is not worth it */
 	pthread_mutex_init(&s->lock, NULL);
 	*out = s;

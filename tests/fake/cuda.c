@@ -534,6 +534,20 @@ struct ctx *context_of(const void *p)
 	return NULL;
 }
 
+/*
+ * A program's own context that it has destroyed: the real library does not look whether it is one,
+ * and writes into what was its memory ("corrupted size vs. prev_size", H200, driver 580.159.04).
+ */
+static struct ctx *named(void *p, const char *call)
+{
+	for (struct ctx *ctx = cuda.contexts; ctx; ctx = ctx->next)
+		if (ctx == p && !ctx->alive && !ctx->primary) {
+			fprintf(stderr, "fake libcuda: %s: the context was destroyed\n", call);
+			abort();
+		}
+	return context_of(p);
+}
+
 /* Waits for what runs in it. */
 static void end_context(struct ctx *ctx)
 {
@@ -609,7 +623,7 @@ FAKE_API int cuCtxDestroy_v2(void *p)
 	struct ctx *ctx = p;
 
 	ENTER();
-	if (!context_of(ctx) || ctx->primary)
+	if (!named(ctx, "cuCtxDestroy") || ctx->primary)
 		return leave(CUF_INVALID_CONTEXT);
 	if (current_locked() == ctx)
 		stack.n--;
@@ -620,7 +634,7 @@ FAKE_API int cuCtxDestroy_v2(void *p)
 FAKE_API int cuCtxPushCurrent_v2(void *ctx)
 {
 	ENTER();
-	return leave(context_of(ctx) ? push(ctx) : CUF_INVALID_CONTEXT);
+	return leave(named(ctx, "cuCtxPushCurrent") ? push(ctx) : CUF_INVALID_CONTEXT);
 }
 
 FAKE_API int cuCtxPopCurrent_v2(void **out)
@@ -647,7 +661,7 @@ FAKE_API int cuCtxGetCurrent(void **out)
 FAKE_API int cuCtxSetCurrent(void *ctx)
 {
 	ENTER();
-	if (ctx && !context_of(ctx))
+	if (ctx && !named(ctx, "cuCtxSetCurrent"))
 		return leave(CUF_INVALID_CONTEXT);
 	if (current_locked())
 		stack.n--;
@@ -671,7 +685,7 @@ FAKE_API int cuCtxGetId(void *p, unsigned long long *id)
 	struct ctx *ctx;
 
 	ENTER();
-	ctx = p ? context_of(p) : current_locked();
+	ctx = p ? named(p, "cuCtxGetId") : current_locked();
 	if (!ctx || (int)fakenv.get("driver") < 525)
 		return leave(ctx ? CUF_NOT_FOUND : CUF_INVALID_CONTEXT);
 	*id = ctx->id;

@@ -317,6 +317,11 @@ static void every_call(bool fresh)
 	OK(barway_unmap(m));
 	m = map(mem);
 	walk_well();
+	if (fresh) {
+		OK(barway_unmap(m));
+		OK(barway_release_all(ctx, 0));
+		m = map(mem);
+	}
 	before = live_now();
 	while (nth_fails(kind, n)) {
 		if (fresh) { /* the mapping is made anew as well */
