@@ -39,8 +39,8 @@ static void close_end(struct measure *m, struct net_end *e)
 /* ---- a process of our own ----------------------------------------------------------------- */
 
 /*
- * Both ends poll: on one CPU each would wait for the other's time slice. They are neighbours: CPUs
- * far from each other, on two sockets of a machine that does not say so, take half as long again.
+ * Both ends poll: on one CPU each would wait for the other's time slice. They take neighbours, as
+ * those are of one socket on most machines.
  */
 void net_take_share(const struct net_options *o, bool second)
 {
