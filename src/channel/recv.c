@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * From the GPU. Whoever waits polls the next line without the lock, in his cache, and takes the
- * lock when all of the line is there.
+ * lock when all of the message is there.
  */
 #include <errno.h>
 
