@@ -608,7 +608,7 @@ struct barway_request; /* a copy that was started */
  * helper threads or BARWAY_COPY_FD was given. The mapping may be unmapped meanwhile; its memory has
  * to stay. Errors: those of barway_copy_pieces(); -EINVAL unknown flags, @out NULL; -ENOMEM,
  * -EMFILE, -EAGAIN no descriptor or thread for BARWAY_COPY_FD. Does not wait for the copies, but
- * for room where the resident copier has 64 others before it, of all requests together: each
+ * for room where the resident copier has some 50 others before it, of all requests together: each
  * piece is one, and one more for each further 4 MiB.
  */
 BARWAY_API int barway_copy_start(struct barway_mapping *map, uint32_t direction, uint32_t method,

@@ -31,7 +31,9 @@
  * A ring to the GPU of BARWAY_RING_TWIN_LINES lines, its smallest, is there twice, in two pages of
  * 4 KiB side by side; the CPU stores each line into both, and a reader may take either. Large GPUs
  * keep neighbouring pages in different parts of their L2 cache, and one of these is nearer to a
- * multiprocessor than the other: 0.2 us of a round trip (H200, driver 580.159.04, 2026-11-30).
+ * multiprocessor than the other: 0.2 us of a round trip (H200, driver 580.159.04, 2026-11-30). Of
+ * the twin that nobody reads no credit tells that a line has arrived: that it does within a lap
+ * follows from the fence after each message and the order of posted writes.
  */
 #ifndef BARWAY_CHANNEL_ABI_H
 #define BARWAY_CHANNEL_ABI_H

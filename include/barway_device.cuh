@@ -101,6 +101,7 @@
 #define BARWAY_PTX_ST "st.volatile.global"
 #define BARWAY_PTX_FENCE "membar.sys;"
 #define BARWAY_PTX_ADD "atom.global.add.u64"
+#define BARWAY_PTX_ADD_SYS "atom.global.add.u64"
 #define BARWAY_PTX_SHFL "shfl.idx.b32 %0, %1, %2, 31;"
 #define BARWAY_PTX_VOTE "vote.ballot.b32 %0, p;"
 #define BARWAY_PTX_SYNCWARP ""
@@ -110,6 +111,7 @@
 #define BARWAY_PTX_ST "st.relaxed.sys.global"
 #define BARWAY_PTX_FENCE "fence.acq_rel.sys;"
 #define BARWAY_PTX_ADD "atom.relaxed.gpu.global.add.u64"
+#define BARWAY_PTX_ADD_SYS "atom.relaxed.sys.global.add.u64"
 #define BARWAY_PTX_SHFL "shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
 #define BARWAY_PTX_VOTE "vote.sync.ballot.b32 %0, p, 0xffffffff;"
 #define BARWAY_PTX_SYNCWARP "bar.warp.sync 0xffffffff;"
@@ -275,7 +277,8 @@ BARWAY_GPU_FN uint32_t barway_gpu_place(void)
 
 /*
  * How far it is to the word at @at, in cycles: by an atomic operation that changes nothing, because
- * that is done where the memory is at home. A load may find a copy that is nearer.
+ * that is done where the memory is at home. A load may find a copy that is nearer. Of system scope:
+ * the CPU may be storing the word.
  */
 BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 {
@@ -283,7 +286,7 @@ BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 	uint64_t v;
 
 	__asm__ volatile("mov.u32 %0, %%clock;" : "=r"(began) : : "memory");
-	v = barway_gpu_add(at, 0);
+	__asm__ volatile(BARWAY_PTX_ADD_SYS " %0, [%1], 0;" : "=l"(v) : "l"(at) : "memory");
 	/* the second look at the clock waits for what was there, whatever it is */
 	__asm__ volatile("{ .reg .pred p; setp.ne.u64 p, %1, 0x8badf00d8badf00d;"
 			 " @p mov.u32 %0, %%clock; }" : "+r"(ended) : "l"(v) : "memory");
@@ -425,11 +428,12 @@ BARWAY_GPU_FN void barway_gpu_load(struct barway_gpu_channel *c, unsigned flags)
  */
 BARWAY_GPU_FN void barway_gpu_choose_twin(struct barway_gpu_channel *c)
 {
-	uint64_t known = barway_gpu_ld(c->gpu + BARWAY_GPU_TWIN), place = barway_gpu_place();
 	uint32_t best[2] = { 0xffffffff, 0xffffffff }, took;
+	uint64_t known, place = barway_gpu_place();
 
 	if (c->rx_lines != BARWAY_RING_TWIN_LINES)
 		return;
+	known = barway_gpu_ld(c->gpu + BARWAY_GPU_TWIN);
 	if (known >> 1 != place + 1) {
 		for (uint32_t i = 0; i < 8; i++) {
 			took = barway_gpu_distance(c->rx_ring + (i & 1) * BARWAY_RING_TWIN);
@@ -759,7 +763,6 @@ BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes,
 				   uint64_t timeout_ns, unsigned flags, uint64_t *position)
 {
 	int error = barway_gpu_check_message(bytes, tag);
-
 	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes);
 
 	if (error)

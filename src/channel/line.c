@@ -13,7 +13,7 @@
 #endif
 
 const struct bw_line_kernel bw_line_c = {
-	.name = "c", .put = bw_message_put, .get = bw_line_get, .take = bw_line_take,
+	.put = bw_message_put, .get = bw_line_get, .take = bw_line_take,
 };
 
 const struct bw_line_kernel *bw_line_kernel(uint32_t isa)

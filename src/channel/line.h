@@ -98,7 +98,6 @@ static inline void bw_line_take(void *data, size_t n, const uint64_t *w)
 
 /* How a CPU makes lines and takes them apart. */
 struct bw_line_kernel {
-	const char *name;
 	/* As bw_message_put(), bw_line_get() and bw_line_take(). */
 	unsigned (*put)(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position, uint32_t lines,
 			const void *data, size_t bytes, unsigned tag);

@@ -75,7 +75,7 @@ BW_TARGET static void take(void *data, size_t n, const uint64_t *w)
 }
 
 const struct bw_line_kernel bw_line_avx512 = {
-	.name = "avx512", .put = put, .get = get, .take = take,
+	.put = put, .get = get, .take = take,
 };
 
 #endif

@@ -226,16 +226,11 @@ void ce_ring_release(void)
 
 /* ---- the CPU's part -------------------------------------------------------------------------- */
 
-static void host_copy(void *dst, const void *src, size_t bytes)
-{
-	memcpy(dst, src, bytes);
-}
-
 void ce_host_copy(const struct ce_ring *r, void *dst, const void *src, size_t bytes,
 		  enum bw_direction direction, unsigned threads)
 {
 	bool past = direction == BW_TO_GPU ? config.stream_to : config.stream_from;
 
-	bw_threads_run(past && config.store ? config.store : host_copy, dst, src, bytes,
+	bw_threads_run(past && config.store ? config.store : bw_threads_host, dst, src, bytes,
 		       threads > 1 ? SHARE : bytes, threads, r->dev);
 }

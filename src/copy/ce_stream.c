@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "copy/ce_int.h"
 #include "core/fault.h"
 #include "core/fork.h"
+#include "core/log.h"
 
 #define OF_A_CONTEXT 8 /* streams; more copies at a time share them */
 #define IDLE_MAX 32    /* kept for later, all contexts together */
@@ -69,8 +71,8 @@ static bool context_lives(const struct ce_stream *s)
 
 	if (s->proof && ops->identity(s->proof) == s->proof_id)
 		return true;
-	if (s->owner)
-		return s->life && ops->identity(s->life) == s->life_id;
+	if (s->owner) /* one that is not kept has just been used */
+		return s->life ? ops->identity(s->life) == s->life_id : !s->context_id;
 	/* without an owner the word's memory was made in the same one, which is the primary one */
 	return (s->word && ops->identity((uintptr_t)s->word) == s->word_id) ||
 	       ops->context_id(s->dev, NULL) == s->context_id;
@@ -80,15 +82,20 @@ static bool context_lives(const struct ce_stream *s)
 static void see_to_life(struct ce_stream *s)
 {
 	const struct bw_device_ops *ops = s->dev->ops;
+	static _Atomic bool told;
 	struct bw_sentence kept;
 
-	if (!s->owner)
+	if (!s->owner || !s->context_id)
 		return;
 	bw_err_keep(&kept);
-	if (ops->scratch_alloc(s->dev, s->owner, LIFE_BYTES, &s->life))
-		s->life = s->context_id = 0;
-	else
+	if (!ops->scratch_alloc(s->dev, s->owner, LIFE_BYTES, &s->life)) {
 		s->life_id = ops->identity(s->life);
+	} else {
+		s->life = s->context_id = 0;
+		if (!atomic_exchange(&told, true))
+			bw_log(BW_LOG_WARN, "copies by the copy engine: %s: a stream is made for "
+			       "each, which takes time: free some GPU memory", bw_err_text());
+	}
 	bw_err_put_back(&kept);
 }
 

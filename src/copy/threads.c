@@ -158,8 +158,9 @@ static void place(const struct bw_device *near)
 	if (CPU_COUNT(&both))
 		run_on(&both, list);
 	else
-		bw_log(BW_LOG_WARN, "helper threads: this process may not use CPUs %.200s, which "
-		       "are near the device: they run where it may", list);
+		bw_log(BW_LOG_WARN, "helper threads: the thread that copies may not use CPUs "
+		       "%.200s, which are near the device, and they run where it may: give "
+		       "copy_cpus", list);
 }
 
 /* ---- a helper -------------------------------------------------------------------------------- */
@@ -274,6 +275,7 @@ static void grow(const struct bw_device *near)
 static void shrink_to_none(void)
 {
 	atomic_store(&pool.stop, true);
+	atomic_thread_fence(memory_order_seq_cst); /* who sleeps after this has seen it */
 	for (unsigned i = 0; i < pool.running; i++)
 		wake(i);
 	while (pool.running)
@@ -405,14 +407,15 @@ void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes,
 	bw_fence_publish();
 }
 
-static void host_copy(void *dst, const void *src, size_t bytes)
+void bw_threads_host(void *dst, const void *src, size_t n)
 {
-	memcpy(dst, src, bytes);
+	memcpy(dst, src, n);
 }
 
 void bw_threads_memcpy(void *dst, const void *src, size_t bytes, unsigned threads)
 {
-	bw_threads_run(host_copy, dst, src, bytes, threads > 1 ? 65536 : bytes, threads, NULL);
+	bw_threads_run(bw_threads_host, dst, src, bytes, threads > 1 ? 65536 : bytes, threads,
+		       NULL);
 }
 
 /* ---- the method ------------------------------------------------------------------------------ */

@@ -36,6 +36,8 @@ typedef void bw_threads_fn(void *dst, const void *src, size_t n);
 void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes, size_t chunk,
 		    unsigned threads, const struct bw_device *near);
 
+/* One for host memories: memcpy(). */
+void bw_threads_host(void *dst, const void *src, size_t n);
 /* memcpy between host memories by at most @threads threads. */
 void bw_threads_memcpy(void *dst, const void *src, size_t bytes, unsigned threads);
 

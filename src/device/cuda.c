@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/fault.h"
@@ -19,9 +20,19 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bw_cuda cuda;
 static _Atomic bool ready, forked; /* written under the lock, read without it */
-static _Atomic bool absent;        /* the library was looked for and not found; the same */
+static _Atomic uint64_t absent_ns; /* when the library was looked for and not found; the same */
 static struct bw_device **devices;
 static int ndevices = -1;
+
+#define ABSENT_NS 1000000000u /* then it is looked for again */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
 
 static void forget_in_child(void)
 {
@@ -93,9 +104,10 @@ static bool init_locked(struct bw_reason *why)
 	}
 	if (ready)
 		return true;
-	absent = !load(why);
-	if (absent)
+	if (!load(why)) {
+		absent_ns = now_ns();
 		return false;
+	}
 	error = BW_CUDA_CALL(&cuda, init(0));
 	if (error) {
 		bw_reason_set(why, "cuInit: %s (%d): %s", bw_cuda_error_name(error), error,
@@ -439,7 +451,9 @@ int bw_cuda_resolve(uint64_t addr, struct bw_segment *seg)
 	int attrs[N];
 
 	/* without the library no address is CUDA's; a look for it at each question takes 30 us */
-	if (absent || !bw_cuda(NULL))
+	if (!ready && absent_ns && now_ns() - absent_ns < ABSENT_NS)
+		return -ENOENT;
+	if (!bw_cuda(NULL))
 		return -ENOENT;
 	memcpy(attrs, wanted, sizeof(attrs));
 	for (int i = 0; i < N; i++)

@@ -101,8 +101,8 @@ struct bw_device_ops {
 	int (*ce_copy_from)(struct bw_device *dev, void *dst, uint64_t addr, size_t bytes);
 
 	/*
-	 * Scratch memory for the self-test of a provider, of the kind programs use most (cudaMalloc
-	 * for CUDA: small ones share a block). @owner: the context to make it in, NULL: primary.
+	 * Memory of the library's own, of the kind programs use most (cudaMalloc for CUDA: small
+	 * ones share a block). @owner: the context to make it in, NULL: primary.
 	 */
 	int (*scratch_alloc)(struct bw_device *dev, void *owner, size_t bytes, uint64_t *addr);
 	void (*scratch_free)(struct bw_device *dev, void *owner, uint64_t addr);

@@ -106,6 +106,7 @@ struct bw_fabric_rail {
 	struct fid_av *av;
 	int fd;
 	int edges;                     /* readable when @fd became so anew; -1: @fd is used */
+	bool unpolled;                 /* @edges told so, and nobody has polled since */
 	unsigned readable;             /* times that arm found it so, and poll nothing */
 	bool kept;                     /* @entry is to be polled first */
 	/* shm: a peer went with writes under way, which never complete, nor do any after them */

@@ -94,6 +94,7 @@ int bw_fabric_poll(struct bw_rail *rail, struct bw_event *events, unsigned n)
 		r->kept = false;
 		return translate(r, &r->entry, events);
 	}
+	r->unpolled = false;
 	got = fi_cq_read(r->cq, entries, n < BATCH ? n : BATCH);
 	if (got == -FI_EAGAIN)
 		return 0;
@@ -148,8 +149,10 @@ int bw_fabric_arm(struct bw_rail *rail)
 
 	if (r->fd < 0 || r->kept || fi_trywait(r->fabric, fids, 1))
 		return -EAGAIN;
-	if (r->edges >= 0) /* what came since it was asked last may not have been polled */
-		return epoll_wait(r->edges, &event, 1, 0) ? -EAGAIN : 0;
+	if (r->edges >= 0) { /* it is told once: kept until somebody has polled */
+		r->unpolled = epoll_wait(r->edges, &event, 1, 0) || r->unpolled;
+		return r->unpolled ? -EAGAIN : 0;
+	}
 	if (poll(&fd, 1, 0) == 0) {
 		r->readable = 0;
 		return 0;

@@ -154,6 +154,8 @@ static int arm_rail(struct bw_netrail *r)
 	atomic_store(&r->arming, true);
 	if (!atomic_load(&r->wanted))
 		ret = BW_CALL(r, arm);
+	if (ret) /* the next turn polls it */
+		atomic_store_explicit(&r->quiet, 0, memory_order_relaxed);
 	atomic_store(&r->arming, false);
 	bw_rail_unlock(r);
 	return ret;

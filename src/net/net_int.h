@@ -655,6 +655,8 @@ void bw_words_free(struct bw_ep *ep);
 /* Everything with it ends with -@err; others go on. */
 void bw_peer_fail(struct bw_peer *p, int err, const char *fmt, ...) BW_PRINTF(3, 4);
 void bw_peer_greeted(struct bw_peer *p, unsigned rail, bool welcome);
+/* Greets on rails that did not take it before. true: one does not yet. */
+bool bw_peer_greet_on(struct bw_peer *p);
 void bw_peer_unref(struct bw_peer *p);
 void bw_peers_look(struct bw_ep *ep);        /* control connections */
 struct bw_peer *bw_peer_of(struct bw_ep *ep, uint64_t token);

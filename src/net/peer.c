@@ -184,6 +184,7 @@ static int peer_new(struct bw_ep *ep, struct bw_link *link, bool connects, struc
 		p->next->prev = p;
 	ep->peers = p;
 	atomic_fetch_add(&ep->npeers, 1);
+	bw_ep_wake(ep); /* who sleeps because there was none */
 	*out = p;
 	return 0;
 }
@@ -200,11 +201,20 @@ static void greet(struct bw_peer *p)
 	for (unsigned i = 0; i < p->nrails && !p->failed; i++)
 		if (p->hello_todo >> i & 1 && !bw_peer_greet(p, i))
 			p->hello_todo &= ~(1u << i);
+	if (p->hello_todo && !p->failed)
+		bw_ep_attend(p->ep); /* the rail does not take it yet, and nothing tells when */
 	if (p->hello_todo || p->failed || p->up || p->hello_seen != all_rails(p))
 		return;
 	p->up = true;
 	bw_peer_push(p);
 	bw_ep_wake(p->ep);
+}
+
+bool bw_peer_greet_on(struct bw_peer *p)
+{
+	if (p->hello_todo && p->their_token && !p->failed)
+		greet(p);
+	return p->hello_todo && p->their_token && !p->failed;
 }
 
 void bw_peer_greeted(struct bw_peer *p, unsigned rail, bool welcome)

@@ -150,7 +150,7 @@ void bw_flow_busy(struct bw_flow *f, bool busy)
 		if (ep->busy)
 			ep->busy->prev_busy = f;
 		ep->busy = f;
-		atomic_store_explicit(&ep->attention, 1, memory_order_relaxed);
+		bw_ep_attend(ep);
 		return;
 	}
 	if (f->prev_busy)
@@ -188,6 +188,7 @@ static void attend(struct bw_ep *ep, bool idle)
 		if (ep->rail[i].again)
 			bw_rx_retry(ep, &ep->rail[i]);
 	for (struct bw_peer *p = ep->peers; p; p = p->next) {
+		more = bw_peer_greet_on(p) || more;
 		if (p->stuck && !p->failed)
 			bw_peer_push(p);
 		if (p->nacks && idle && idle_turns(ep) - p->held_at >= bw_ack_turns(ep)) {

@@ -277,6 +277,7 @@ static void chose_rail(struct bw_flow *f, struct bw_chunk *c, struct bw_netrail 
 static int post_now(struct bw_flow *f, struct bw_chunk *c)
 {
 	struct bw_bulk *b = f->bulk;
+	struct bw_ep *ep = f->peer->ep;
 	unsigned first = choose_rail(f);
 	int ret = -EAGAIN;
 
@@ -290,11 +291,14 @@ static int post_now(struct bw_flow *f, struct bw_chunk *c)
 		if (!ret)
 			chose_rail(f, c, r);
 		else if (ret == -EAGAIN)
-			bw_n_count(f->peer->ep, BW_N_AGAIN, 1);
+			bw_n_count(ep, BW_N_AGAIN, 1);
 	}
-	if (!ret) {
+	if (!ret) { /* it may be gone already: whose rail it is looks */
 		BW_PROBE3(net_write, f, c->slot, c->bytes);
-		bw_ep_news(f->peer->ep); /* it may be gone already */
+		if (ep->threaded && c->on->index % ep->threaded)
+			bw_ep_wake_rail(ep, c->on->index);
+		else
+			bw_ep_news(ep);
 	} else if (ret != -EAGAIN) {
 		write_failed(f->peer, ret);
 	}

@@ -37,6 +37,8 @@ void bw_xfer_reach(struct bw_xfer *t, enum bw_moment moment)
 	/* nobody else writes it now but to add the sleeper's bit */
 	before = atomic_fetch_or_explicit(&t->reached, (uint32_t)moment, memory_order_release);
 	wake_sleeper(t, before);
+	if (!t->flow.peer->ep->threaded)
+		bw_ep_wake_callers(t->flow.peer->ep);
 	if (moment == BW_LOCAL && t->hold && t->flow.side == BW_SOURCE)
 		bw_stream_release(t);
 }

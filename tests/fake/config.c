@@ -53,6 +53,7 @@ static const struct key config_keys[] = {
 	CONFIG(host_skew, 0, 1, 0),
 	CONFIG(jit, 0, 999, 0),
 	CONFIG(cuinit, -2, 999, 0),
+	CONFIG(destroyed, 0, 1, 0),
 	{ 0 }
 };
 

@@ -264,7 +264,6 @@ static void registration(void)
 	CHECK_EQ(cu.cuMemFreeHost(out), 0);
 }
 
-/* The identity of a context is never used again, its address is. */
 /* The real library writes to where it was; this one ends the program, so that tests see it. */
 static void a_destroyed_context_is_not_named(void)
 {
@@ -297,6 +296,7 @@ static void a_destroyed_context_is_not_named(void)
 	}
 }
 
+/* The identity of a context is never used again, its address is. */
 static void identities(void)
 {
 	unsigned long long first = 0, second = 0;

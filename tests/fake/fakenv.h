@@ -37,6 +37,7 @@
  *	jit=0              the CUDA error that compiling a kernel ends with
  *	cuinit=0           what cuInit() returns in place of success; -1: it never returns, -2: it
  *	                   ends the process
+ *	destroyed=0        naming a context that was destroyed ends the program; 1: is an error
  *	tamper=            what is wrong with the driver, see below; empty: nothing
  *	<counter>=N        sets a counter (usually to 0)
  *

@@ -165,7 +165,7 @@ struct rm_config {
 	long gpus, fb_mb, bar1_mode, bar1_mb, bar1_page_kb, minor_base, instance_base;
 	long nodes, ctl, eacces, open_module, sysfs_version, proc_version, gdrdrv;
 	long wsl, jetson, mig, cc, cc_caps, virt, dmabuf, coherent, admin, lost, memops,
-	     host_alias, host_skew, jit, cuinit;
+	     host_alias, host_skew, jit, cuinit, destroyed;
 };
 
 struct rm_counters {
