@@ -259,11 +259,9 @@ static bool put_off(const struct imitation_rail *r, uint64_t peer)
 		return true;
 	if (bw_imitation_how.again && !bw_imitation_random(bw_imitation_how.again))
 		return true;
-	if (to && (!to->dead || to->loud))
-		return false;
 	for (const struct flight *f = r->flights; f; f = f->next)
 		n += f->target == peer;
-	return n >= DEAD_TAKES;
+	return n >= (to && (!to->dead || to->loud) ? PEER_TAKES : DEAD_TAKES);
 }
 
 /* With the lock held. */

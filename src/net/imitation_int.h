@@ -8,6 +8,7 @@
 #include "net/imitation.h"
 
 #define FLIGHTS_MAX 256u /* of a rail */
+#define PEER_TAKES 128u  /* of these for one peer: a slow one does not fill the queue */
 #define DEAD_TAKES 8u    /* what a dead peer's connection still swallows */
 
 struct note { /* an event that is to come; had when posting, so that nothing fails later */
