@@ -222,7 +222,7 @@ GPU_KERNEL(bw_resident_kernel, bw_resident_param, BW_RESIDENT_THREADS)
 {
 	GPU_SHARED(struct bw_resident_request, request, 1);
 	GPU_SHARED(uint64_t, channel_at, 3);
-	uint64_t began = barway_gpu_now();
+	uint64_t began;
 
 	if (!GPU_THREAD()) {
 		struct barway_gpu_channel ch;
@@ -236,6 +236,7 @@ GPU_KERNEL(bw_resident_kernel, bw_resident_param, BW_RESIDENT_THREADS)
 		barway_gpu_choose_twin(&ch);
 		channel_at[2] = ch.rx_ring;
 	}
+	began = barway_gpu_now(); /* not before: what there is, is looked at in any case */
 	for (;;) {
 		uint64_t to, from, done;
 		uint32_t bytes, alone = 0;
