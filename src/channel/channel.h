@@ -21,6 +21,7 @@
 
 #include "barway_channel_abi.h"
 #include "channel/line.h"
+#include "core/clock.h"
 #include "map/map.h"
 
 #define BW_CHANNEL_FOREVER UINT64_MAX
@@ -155,8 +156,6 @@ int bw_channel_launch(struct bw_channel *ch);
 
 /* The same for calls that fail anyway, as after a shutdown: with their sentence. */
 void bw_channel_still_to_take(struct bw_channel *ch);
-
-uint64_t bw_channel_now_ns(void); /* CLOCK_MONOTONIC */
 
 struct bw_channel_wait {
 	uint64_t timeout_ns;

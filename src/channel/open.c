@@ -155,7 +155,7 @@ int bw_channel_open(struct bw_device *dev, const struct bw_map_policy *policy,
  */
 void bw_channel_shutdown(struct bw_channel *ch)
 {
-	uint64_t until = bw_channel_now_ns() + LEAVING_NS;
+	uint64_t until = bw_now_ns() + LEAVING_NS;
 
 	bw_channel_end_kernels(ch);
 	do {
@@ -165,7 +165,7 @@ void bw_channel_shutdown(struct bw_channel *ch)
 		    !bw_channel_untaken(ch, bw_channel_word(ch, BARWAY_HOST_RX_CREDIT)))
 			return;
 		sched_yield();
-	} while (bw_channel_now_ns() < until);
+	} while (bw_now_ns() < until);
 }
 
 void bw_channel_end_kernels(struct bw_channel *ch)

@@ -18,14 +18,6 @@
 #define ERRNO_MAX 4095       /* of the system's; launch() may return anything */
 #define SLACK_NS (150 * US)  /* how late a sleep may end: none so close before a deadline */
 
-uint64_t bw_channel_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* ---- failures -------------------------------------------------------------------------------- */
 
 int bw_channel_fail(struct bw_channel *ch, unsigned how, const char *why)
@@ -152,7 +144,7 @@ static void give_way(struct bw_channel_wait *w, uint64_t left_ns)
 
 int bw_channel_pause_slowly(struct bw_channel *ch, struct bw_channel_wait *w)
 {
-	uint64_t now = bw_channel_now_ns(), waited;
+	uint64_t now = bw_now_ns(), waited;
 	int ret = 0;
 
 	if (!w->began_ns)
@@ -184,7 +176,7 @@ int bw_channel_idle(struct bw_channel *ch)
 			   BW_CHANNEL_POLLS != BW_CHANNEL_POLLS - 1)
 		return ret;
 	bw_channel_say_taken(ch);
-	return ask(ch, bw_channel_now_ns());
+	return ask(ch, bw_now_ns());
 }
 
 int bw_channel_poll(struct bw_channel *ch)

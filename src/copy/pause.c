@@ -12,14 +12,6 @@
 #define LATE_SHARE 16       /* what is late is slept for in steps of 1/16 of the time so far */
 #define TURNS 16            /* between looks at the clock */
 
-uint64_t bw_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 void bw_pause_begin(struct bw_pause *p, uint64_t bytes)
 {
 	p->since_ns = 0;

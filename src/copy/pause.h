@@ -8,13 +8,14 @@
 
 #include <stdint.h>
 
+#include "core/clock.h"
+
 struct bw_pause {
 	uint64_t since_ns;  /* when the wait began; 0: it did not */
 	uint64_t expect_ns; /* how long it should take */
 	unsigned turns;
 };
 
-uint64_t bw_now_ns(void); /* CLOCK_MONOTONIC */
 /* @bytes are to be moved. */
 void bw_pause_begin(struct bw_pause *p, uint64_t bytes);
 /* A turn of the wait: returns soon, or after a sleep that ends before @until_ns. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "copy/plan.h"
+#include "core/clock.h"
 #include "core/fault.h"
 
 #define MIN_BYTES 64ull
@@ -52,14 +53,6 @@ static uint64_t size_at(unsigned i)
 						    22, 24, 26 };
 
 	return 1ull << shift[i];
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static int by_value(const void *a, const void *b)
@@ -128,24 +121,24 @@ static int sample(const struct entry *e, uint64_t *ns)
 
 	e->copy.map->copy_threads = e->helpers;
 	ret = e->method->copy(&e->copy); /* who slept is awake */
-	t0 = now_ns();
+	t0 = bw_now_ns();
 	for (unsigned i = 0; i < row && !ret; i++)
 		ret = e->method->copy(&e->copy);
-	*ns = (now_ns() - t0) / row;
+	*ns = (bw_now_ns() - t0) / row;
 	return ret;
 }
 
 /* In turns, so that what changes on the machine meanwhile meets all of them. */
 static int measure(struct tuner *t, struct entry *entries, unsigned n)
 {
-	uint64_t began = now_ns();
+	uint64_t began = bw_now_ns();
 	unsigned rounds = 0;
 	int ret = 0;
 
 	for (unsigned i = 0; i < n && !ret; i++)
 		ret = entries[i].method->copy(&entries[i].copy);
 	while (!ret && (rounds < MIN_RUNS ||
-			(rounds < MAX_RUNS && now_ns() - began < n * BUDGET_NS))) {
+			(rounds < MAX_RUNS && bw_now_ns() - began < n * BUDGET_NS))) {
 		for (unsigned i = 0; i < n && !ret; i++) {
 			struct entry *e = &entries[(i + rounds) % n];
 

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/fault.h"
 #include "core/fork.h"
 #include "core/log.h"
@@ -25,14 +25,6 @@ static struct bw_device **devices;
 static int ndevices = -1;
 
 #define ABSENT_NS 1000000000u /* then it is looked for again */
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void forget_in_child(void)
 {
@@ -105,7 +97,7 @@ static bool init_locked(struct bw_reason *why)
 	if (ready)
 		return true;
 	if (!load(why)) {
-		absent_ns = now_ns();
+		absent_ns = bw_now_ns();
 		return false;
 	}
 	error = BW_CUDA_CALL(&cuda, init(0));
@@ -451,7 +443,7 @@ int bw_cuda_resolve(uint64_t addr, struct bw_segment *seg)
 	int attrs[N];
 
 	/* without the library no address is CUDA's; a look for it at each question takes 30 us */
-	if (!ready && absent_ns && now_ns() - absent_ns < ABSENT_NS)
+	if (!ready && absent_ns && bw_now_ns() - absent_ns < ABSENT_NS)
 		return -ENOENT;
 	if (!bw_cuda(NULL))
 		return -ENOENT;

@@ -11,15 +11,8 @@
 
 #include "core/fault.h"
 #include "core/param.h"
+#include "core/tsan.h"
 #include "device/soft_int.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
 
 const char soft_trapped[] =
 	"a kernel failed (it called barway_soft_trap()): destroy all streams of this soft GPU, "
@@ -105,7 +98,7 @@ void bw_soft_fence(struct barway_soft_block *block)
 	if (block->held)
 		soft_held_arrive(block->held, true);
 	block->fenced = true;
-#ifndef TSAN
+#ifndef BW_TSAN
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
