@@ -59,12 +59,12 @@ GPU_KERNEL(gpu_echo_line, gpu_echo, 32)
 		barway_gpu_leave(&ch);
 }
 
-/* By a warp, in registers: each thread has a line. */
+/* By a warp, in registers. */
 GPU_KERNEL(gpu_echo_words, gpu_echo, 32)
 {
 	struct barway_gpu_channel ch;
 	uint32_t bytes = 0, tag = 0;
-	uint64_t words[7];
+	uint64_t words[BARWAY_GPU_WORDS];
 
 	if (GPU_ATTACH(&ch, &p->channel, BARWAY_GPU_SOLE)) {
 		GPU_TRAP();

@@ -73,7 +73,7 @@
 #define BARWAY_HOST_CLOSED 72u     /* written by the GPU: not 0: it has closed the channel */
 #define BARWAY_HOST_RING 4096u     /* the ring to the CPU */
 
-/* A reader says what it took at the latest when it has taken this part of the ring. */
+/* A reader that has taken this part of the ring says so before it looks for the next message. */
 #define BARWAY_CREDIT_PART 4u
 
 /* Bytes of the part in GPU memory. */

@@ -278,13 +278,15 @@ BARWAY_GPU_FN uint32_t barway_gpu_place(void)
 /*
  * How far it is to the word at @at, in cycles: by an atomic operation that changes nothing, because
  * that is done where the memory is at home. A load may find a copy that is nearer. Of system scope:
- * the CPU may be storing the word.
+ * the CPU may be storing the word. Each thread of a warp takes a word of its own, so that however
+ * many ask it is one access.
  */
 BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 {
 	uint32_t began, ended = 0;
 	uint64_t v;
 
+	at += barway_gpu_lane() * 8;
 	__asm__ volatile("mov.u32 %0, %%clock;" : "=r"(began) : : "memory");
 	__asm__ volatile(BARWAY_PTX_ADD_SYS " %0, [%1], 0;" : "=l"(v) : "l"(at) : "memory");
 	/* the second look at the clock waits for what was there, whatever it is */
@@ -672,6 +674,14 @@ BARWAY_GPU_FN void barway_gpu_say_sent(const struct barway_gpu_channel *c)
 	barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
 }
 
+/* Lines of a message of @bytes, at most BARWAY_MESSAGE_MAX: for those the product is exact. */
+BARWAY_GPU_FN uint32_t barway_gpu_lines_of(uint32_t bytes)
+{
+	uint32_t n = (bytes + BARWAY_LINE_DATA - 1) * 1171 >> 16;
+
+	return n ? n : 1;
+}
+
 BARWAY_GPU_FN int barway_gpu_check_message(uint32_t bytes, uint32_t tag)
 {
 	if (bytes > BARWAY_MESSAGE_MAX)
@@ -748,7 +758,7 @@ BARWAY_GPU_FN void barway_gpu_get_words(const uint64_t *data, uint32_t bytes, ui
 BARWAY_GPU_FN void barway_gpu_store_message(struct barway_gpu_channel *c, uint64_t position,
 					    const uint64_t *data, uint32_t bytes, uint32_t tag)
 {
-	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes);
+	uint32_t lines = barway_gpu_lines_of(bytes);
 	uint64_t v[BARWAY_LINE_WORDS - 1];
 
 	for (uint32_t line = 0; line < lines; line++) {
@@ -763,7 +773,7 @@ BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes,
 				   uint64_t timeout_ns, unsigned flags, uint64_t *position)
 {
 	int error = barway_gpu_check_message(bytes, tag);
-	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes);
+	uint32_t lines = barway_gpu_lines_of(bytes);
 
 	if (error)
 		return error;
@@ -871,6 +881,14 @@ BARWAY_GPU_FN void barway_gpu_taken(struct barway_gpu_channel *c, uint64_t lines
 	c->rx_tail += lines;
 	if (leader)
 		barway_gpu_st(c->gpu + BARWAY_GPU_RX_TAIL, c->rx_tail);
+}
+
+/*
+ * Before the next message is looked for: tells the CPU what was taken if that is a good part of the
+ * ring. Not when it is taken: the fence would hold up what the message asks for.
+ */
+BARWAY_GPU_FN void barway_gpu_say_due(struct barway_gpu_channel *c, int leader)
+{
 	if ((uint32_t)c->rx_tail - (uint32_t)c->rx_said < c->rx_lines / BARWAY_CREDIT_PART)
 		return;
 	if (leader)
@@ -892,6 +910,13 @@ BARWAY_GPU_FN void barway_gpu_line_words(const uint64_t *w, uint64_t *words)
 		words[i - 1] = barway_gpu_line_word(w, i);
 }
 
+/* The first @n bytes of the last word @v, less than all. */
+BARWAY_GPU_FN void barway_gpu_put_last_word(uint64_t *at, uint32_t n, uint64_t v)
+{
+	for (uint32_t k = 0; k < n; k++)
+		((unsigned char *)at)[k] = (unsigned char)(v >> 8 * k);
+}
+
 /* Seven words of a message, those of its line @line, into memory that ends where it does. */
 BARWAY_GPU_FN void barway_gpu_put_words(uint64_t *data, uint32_t bytes, uint32_t line,
 					const uint64_t *v)
@@ -908,8 +933,7 @@ BARWAY_GPU_FN void barway_gpu_put_words(uint64_t *data, uint32_t bytes, uint32_t
 	BARWAY_GPU_UNROLL
 	for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
 		last = first + i == words ? v[i] : last;
-	for (uint32_t k = 0; k < bytes % 8; k++)
-		((unsigned char *)(data + words))[k] = (unsigned char)(last >> 8 * k);
+	barway_gpu_put_last_word(data + words, bytes % 8, last);
 }
 
 BARWAY_GPU_FN void barway_gpu_put_line(uint64_t *data, uint32_t bytes, uint32_t line,
@@ -935,6 +959,7 @@ BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *w
 	struct barway_gpu_wait wait;
 	int size, error;
 
+	barway_gpu_say_due(c, 1);
 	barway_gpu_wait_for(&wait, timeout_ns);
 	while (!barway_gpu_load_line(c, c->rx_tail, w)) {
 		error = barway_gpu_waited(c, &wait);
@@ -974,6 +999,7 @@ BARWAY_GPU_FN int barway_gpu_recv(struct barway_gpu_channel *c, void *data, uint
 	struct barway_gpu_wait wait;
 	int error;
 
+	barway_gpu_say_due(c, 1);
 	barway_gpu_wait_for(&wait, timeout_ns);
 	for (uint32_t line = 0; line < lines; line++) {
 		uint64_t p = c->rx_tail + line;
@@ -989,7 +1015,7 @@ BARWAY_GPU_FN int barway_gpu_recv(struct barway_gpu_channel *c, void *data, uint
 				return error;
 			size = (uint32_t)error;
 			control = w[0];
-			lines = BARWAY_MESSAGE_LINES_OF(size);
+			lines = barway_gpu_lines_of(size);
 		} else if ((uint32_t)w[0] != (uint32_t)p ||
 			   ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE) {
 			return BARWAY_GPU_EBADMSG;
@@ -1009,6 +1035,9 @@ BARWAY_GPU_FN int barway_gpu_recv(struct barway_gpu_channel *c, void *data, uint
 
 #ifdef BARWAY_GPU_SOFT
 
+#define BARWAY_GPU_WORDS 7u /* that a thread has of a message in registers: name_words() */
+
+#define barway_gpu_word(i) ((uint32_t)(i))
 #define barway_gpu_send_warp barway_gpu_send
 #define barway_gpu_send_words barway_gpu_send_line /* of one thread: one line */
 #define barway_gpu_recv_words(c, words, room, bytes, tag, timeout_ns, flags) \
@@ -1028,6 +1057,16 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 }
 
 #else
+
+#define BARWAY_GPU_WORDS 6u /* that a thread has of a message in registers: name_words() */
+
+/* Which word of a message name_words() has as this thread's words[@i]; UINT32_MAX: none. */
+BARWAY_GPU_FN uint32_t barway_gpu_word(uint32_t i)
+{
+	uint32_t line = i / 2 * 8 + barway_gpu_lane() / 4, word = barway_gpu_lane() % 4 * 2 + i % 2;
+
+	return word ? line * 7 + word - 1 : UINT32_MAX;
+}
 
 /* What the first thread of a warp found, for all. */
 BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint32_t n,
@@ -1050,18 +1089,62 @@ BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint3
 	return error;
 }
 
+/*
+ * How a warp shares a message: four threads have a line, 16 bytes of it each, so that eight lines
+ * are one load or one store of the warp. A message of more lines takes up to three rounds.
+ */
+#define BARWAY_GPU_ROUNDS (BARWAY_GPU_WORDS / 2)
+
+/* Which threads have a share of the first @lines lines of a round, at least one, a bit each. */
+BARWAY_GPU_FN uint32_t barway_gpu_sharers(uint32_t lines)
+{
+	return lines >= 8 ? ~0u : ~0u >> (32 - 4 * lines);
+}
+
+/* Four bits to every other place of eight. */
+BARWAY_GPU_FN uint32_t barway_gpu_spread(uint32_t bits)
+{
+	bits = (bits | bits << 2) & 0x33;
+	return (bits | bits << 1) & 0x55;
+}
+
+/*
+ * Round @round of a message to the CPU. The bits that marks displace come from the other threads of
+ * the line to the one that has its control word.
+ */
+BARWAY_GPU_FN void barway_gpu_store_round(struct barway_gpu_channel *c, uint64_t position,
+					  uint32_t round, uint32_t lines, uint32_t bytes,
+					  uint32_t tag, const uint64_t *pair)
+{
+	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4;
+	uint64_t p = position + line, a = pair[0];
+	uint64_t mark = BARWAY_LINE_MARK((uint32_t)p, c->tx_lines) ? BARWAY_GPU_TOP : 0;
+	uint64_t at = c->host + BARWAY_HOST_RING + lane % 4 * 16 +
+		      (uint64_t)((uint32_t)p & (c->tx_lines - 1)) * BARWAY_LINE_BYTES;
+	uint32_t first = barway_gpu_ballot((int)(pair[0] >> 63)) >> (lane & 28) & 0xe;
+	uint32_t second = barway_gpu_ballot((int)(pair[1] >> 63)) >> (lane & 28) & 0xf;
+	uint32_t tops = barway_gpu_spread(first) << 23 | barway_gpu_spread(second) << 24;
+
+	if (lane % 4 == 0)
+		a = barway_gpu_control(position, line, bytes, tag) | (uint64_t)tops << 32;
+	if (line < lines)
+		barway_gpu_st2(at, (a & ~BARWAY_GPU_TOP) | mark,
+			       (pair[1] & ~BARWAY_GPU_TOP) | mark);
+}
+
 /**
  * barway_gpu_send_words() - send a message from registers; by a warp
- * @words: seven of each thread: thread k has the message's words 7 k to 7 k + 6; those past @bytes
- *         have to be 0
- * The rest as barway_gpu_send_warp(), which is this and loading the words.
+ * @words: BARWAY_GPU_WORDS of each thread: words[i] is the message's word barway_gpu_word(i); those
+ *         past @bytes have to be 0, and where that is UINT32_MAX it does not matter
+ * The shortest way for more than a line. The rest as barway_gpu_send_warp(), which is this and
+ * loading the words.
  */
 BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint64_t *words,
 					uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
 					unsigned flags)
 {
 	int error = barway_gpu_check_message(bytes, tag);
-	uint32_t lines = BARWAY_MESSAGE_LINES_OF(bytes), lane = barway_gpu_lane();
+	uint32_t lines = barway_gpu_lines_of(bytes), lane = barway_gpu_lane();
 	uint64_t position;
 
 	if (!error)
@@ -1072,24 +1155,47 @@ BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint
 		BARWAY_GPU_FENCE(c);
 		barway_gpu_sync_warp(); /* nobody stores before all have fenced */
 	}
-	if (lane < lines)
-		barway_gpu_store_line(c, position + lane,
-				      barway_gpu_control(position, lane, bytes, tag), words);
+	barway_gpu_store_round(c, position, 0, lines, bytes, tag, words);
+	if (__builtin_expect(lines > 8, 0)) {
+		BARWAY_GPU_UNROLL
+		for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
+			if (lines > round * 8)
+				barway_gpu_store_round(c, position, round, lines, bytes, tag,
+						       words + 2 * round);
+	}
 	if (!lane)
 		barway_gpu_say_sent(c);
 	return 0;
 }
 
-/** barway_gpu_send_warp() - barway_gpu_send() by a warp: each thread stores a line */
+/** barway_gpu_send_warp() - barway_gpu_send() by a warp: four threads store a line */
 BARWAY_GPU_FN int barway_gpu_send_warp(struct barway_gpu_channel *c, const void *data,
 				       uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
 				       unsigned flags)
 {
-	uint64_t words[BARWAY_LINE_WORDS - 1] = { 0 };
+	uint32_t lines = barway_gpu_lines_of(bytes), last, mine = BARWAY_GPU_WORDS;
+	const uint64_t *from = (const uint64_t *)data;
+	uint64_t words[BARWAY_GPU_WORDS] = { 0 };
 
 	barway_gpu_sync_warp(); /* what others of the warp have written of it is there */
-	if (bytes <= BARWAY_MESSAGE_MAX && barway_gpu_lane() < BARWAY_MESSAGE_LINES_OF(bytes))
-		barway_gpu_get_words((const uint64_t *)data, bytes, barway_gpu_lane(), words);
+	last = bytes % 8 ? bytes / 8 : UINT32_MAX - 1;
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++) {
+		uint32_t at = barway_gpu_word(i);
+
+		if (bytes > BARWAY_MESSAGE_MAX || (i == 2 && lines <= 8))
+			break;
+		if (at < bytes / 8)
+			words[i] = from[at];
+		mine = at == last ? i : mine;
+	}
+	if (mine < BARWAY_GPU_WORDS) {
+		uint64_t v = barway_gpu_last_word(from + last, bytes % 8);
+
+		BARWAY_GPU_UNROLL
+		for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
+			words[i] = i == mine ? v : words[i];
+	}
 	barway_gpu_sync_warp();
 	return barway_gpu_send_words(c, words, bytes, tag, timeout_ns, flags);
 }
@@ -1106,7 +1212,7 @@ BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void 
 {
 	int error = barway_gpu_check_message(bytes, tag);
 	unsigned lane = barway_gpu_lane();
-	uint32_t lines = error ? 0 : BARWAY_MESSAGE_LINES_OF(bytes), before = lines, total, bad;
+	uint32_t lines = error ? 0 : barway_gpu_lines_of(bytes), before = lines, total, bad;
 	uint64_t position;
 
 	bad = barway_gpu_ballot(error != 0);
@@ -1161,55 +1267,169 @@ BARWAY_GPU_FN int barway_gpu_waited_warp(const struct barway_gpu_channel *c,
 	return (int)barway_gpu_shfl((uint32_t)error, 0);
 }
 
+/* Loads this thread's 16 bytes of a round, if its line is one of the first @loads. */
+BARWAY_GPU_FN void barway_gpu_load_round(const struct barway_gpu_channel *c, uint32_t round,
+					 uint32_t loads, uint64_t *pair)
+{
+	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4;
+
+	if (line < loads)
+		barway_gpu_ld2(barway_gpu_line_at(c, c->rx_tail + line) + lane % 4 * 16,
+			       &pair[0], &pair[1]);
+}
+
+/*
+ * Which threads have what belongs there: marks that are right, and if it is a control word one of
+ * this line. @strays: those with right marks and another control word, instead.
+ */
+BARWAY_GPU_FN uint32_t barway_gpu_round_there(const struct barway_gpu_channel *c, uint32_t round,
+					      uint32_t loads, const uint64_t *pair, int strays)
+{
+	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4;
+	uint32_t p = (uint32_t)c->rx_tail + line;
+	uint64_t other = BARWAY_LINE_MARK(p, c->rx_lines) ? 0 : ~0ull;
+	int marked = (int)(((pair[0] ^ other) & (pair[1] ^ other)) >> 63);
+	int placed = lane % 4 || ((uint32_t)pair[0] == p &&
+				  (!line || ((pair[0] >> 44) & 0xfff) == BARWAY_LINE_MORE));
+
+	return barway_gpu_ballot(line < loads && marked && (strays ? !placed : placed));
+}
+
+/* This thread's two words of a line; @control: the high half of the line's control word. */
+BARWAY_GPU_FN void barway_gpu_unmark(const uint64_t *pair, uint32_t control, uint64_t *words)
+{
+	uint32_t quarter = barway_gpu_lane() % 4;
+	uint64_t tops = (uint64_t)control << 32;
+
+	words[0] = (pair[0] & ~BARWAY_GPU_TOP) | (tops << (8 - 2 * quarter) & BARWAY_GPU_TOP);
+	words[1] = (pair[1] & ~BARWAY_GPU_TOP) | (tops << (7 - 2 * quarter) & BARWAY_GPU_TOP);
+	if (!quarter)
+		words[0] = 0;
+}
+
+/*
+ * Looks once at the next message's first eight lines; at the others too, where the one before had
+ * so many. Returns its size, and then *@lines, when its first eight lines are there;
+ * BARWAY_GPU_EAGAIN; or an error. What is asked of the other threads is asked before it is known
+ * whether the message is there: the answers come together.
+ */
+BARWAY_GPU_FN int barway_gpu_look_words(struct barway_gpu_channel *c, uint32_t room, uint64_t *w,
+					uint32_t *first, uint32_t *own, uint32_t *lines)
+{
+	uint32_t most = room < BARWAY_MESSAGE_MAX ? room : BARWAY_MESSAGE_MAX;
+	uint32_t loads, there, need, size;
+
+	for (;;) {
+		loads = c->rx_loads;
+		barway_gpu_load_round(c, 0, loads, w);
+		if (__builtin_expect(loads > 8, 0)) {
+			BARWAY_GPU_UNROLL
+			for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
+				barway_gpu_load_round(c, round, loads, w + 2 * round);
+		}
+		there = barway_gpu_round_there(c, 0, loads, w, 0);
+		*first = barway_gpu_shfl((uint32_t)(w[0] >> 32), 0);
+		*own = barway_gpu_shfl((uint32_t)(w[0] >> 32), barway_gpu_lane() & 28);
+		size = *first >> 12 & 0xfff;
+		*lines = barway_gpu_lines_of(size);
+		need = barway_gpu_sharers(*lines);
+		if (size <= most && !(need & ~there))
+			return (int)size;
+		if ((there & 15) != 15)
+			need = 15; /* not even the first line: is that a stray? */
+		else if (size > most)
+			return size > BARWAY_MESSAGE_MAX ? BARWAY_GPU_EBADMSG :
+							   BARWAY_GPU_EMSGSIZE;
+		if (barway_gpu_round_there(c, 0, loads, w, 1) & need)
+			return BARWAY_GPU_EBADMSG;
+		if ((there & 15) != 15 || *lines <= loads)
+			return BARWAY_GPU_EAGAIN;
+		c->rx_loads = *lines; /* a longer one: all of it, now */
+	}
+}
+
+/* Waits for round @round of a message of @lines lines, the first of which are there. */
+BARWAY_GPU_FN int barway_gpu_wait_round(struct barway_gpu_channel *c, uint32_t round,
+					uint32_t lines, uint64_t *pair,
+					struct barway_gpu_wait *wait)
+{
+	uint32_t need = barway_gpu_sharers(lines - round * 8);
+	int error;
+
+	if (lines > c->rx_loads) /* else the last look has loaded it */
+		barway_gpu_load_round(c, round, lines, pair);
+	for (;;) {
+		if (!(need & ~barway_gpu_round_there(c, round, lines, pair, 0)))
+			return 0;
+		if (barway_gpu_round_there(c, round, lines, pair, 1) & need)
+			return BARWAY_GPU_EBADMSG;
+		error = barway_gpu_waited_warp(c, wait, 1);
+		if (error)
+			return error;
+		barway_gpu_load_round(c, round, lines, pair);
+	}
+}
+
+/* What is past the first eight lines of a message of @lines. */
+BARWAY_GPU_FN int barway_gpu_recv_rest(struct barway_gpu_channel *c, uint32_t lines, uint64_t *w,
+				       uint64_t *words, struct barway_gpu_wait *wait)
+{
+	uint32_t lane = barway_gpu_lane(), own;
+	int error;
+
+	BARWAY_GPU_UNROLL
+	for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++) {
+		if (lines <= round * 8)
+			continue;
+		error = barway_gpu_wait_round(c, round, lines, w + 2 * round, wait);
+		if (error)
+			return error;
+		own = barway_gpu_shfl((uint32_t)(w[2 * round] >> 32), lane & 28);
+		if (round * 8 + lane / 4 < lines)
+			barway_gpu_unmark(w + 2 * round, own, words + 2 * round);
+	}
+	return 0;
+}
+
 /**
  * barway_gpu_recv_words() - take the next message into registers; by a warp
- * @words: seven of each thread: thread k gets the message's words 7 k to 7 k + 6; 0 past its end
- * The rest as barway_gpu_recv_warp(), which is this and storing the words.
+ * @words: BARWAY_GPU_WORDS of each thread: words[i] becomes the message's word barway_gpu_word(i);
+ *         0 past its end, and where that is UINT32_MAX
+ * The shortest way for more than a line. The rest as barway_gpu_recv_warp(), which is this and
+ * storing the words.
  */
 BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *words,
 					uint32_t room, uint32_t *bytes, uint32_t *tag,
 					uint64_t timeout_ns, unsigned flags)
 {
-	uint32_t lane = barway_gpu_lane(), loads = c->rx_loads, lines, good, need;
-	uint64_t w[BARWAY_LINE_WORDS] = { 0 }, control;
+	uint32_t lane = barway_gpu_lane(), first, own, lines;
+	uint64_t w[BARWAY_GPU_WORDS] = { 0 };
 	struct barway_gpu_wait wait;
-	int size, error, wrong;
+	int size, error;
 
 	barway_gpu_sync_warp();
 	barway_gpu_agree(c);
+	barway_gpu_say_due(c, !lane);
 	barway_gpu_wait_for(&wait, timeout_ns);
 	for (;;) {
-		good = barway_gpu_ballot(lane < loads &&
-					 barway_gpu_load_line(c, c->rx_tail + lane, w));
-		if (good & 1) {
-			control = barway_gpu_shfl64(w[0], 0);
-			size = barway_gpu_size(control, c->rx_tail, room);
-			if (size < 0)
-				return size;
-			lines = BARWAY_MESSAGE_LINES_OF((uint32_t)size);
-			need = (1u << lines) - 1;
-			if ((good & need) == need)
-				break;
-			if (lines > loads) {
-				loads = 32; /* a long one: all of it, now */
-				continue;
-			}
-		}
-		error = barway_gpu_waited_warp(c, &wait, 1);
+		size = barway_gpu_look_words(c, room, w, &first, &own, &lines);
+		if (size >= 0)
+			break;
+		error = size == BARWAY_GPU_EAGAIN ? barway_gpu_waited_warp(c, &wait, 1) : size;
+		if (error)
+			return error;
+	}
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
+		words[i] = 0;
+	if (lane / 4 < lines)
+		barway_gpu_unmark(w, own, words);
+	if (__builtin_expect(lines > 8, 0)) {
+		error = barway_gpu_recv_rest(c, lines, w, words, &wait);
 		if (error)
 			return error;
 	}
 	c->rx_loads = lines;
-	wrong = lane && lane < lines && ((uint32_t)w[0] != (uint32_t)(c->rx_tail + lane) ||
-					 ((w[0] >> 44) & 0xfff) != BARWAY_LINE_MORE);
-	if (lines > 1 && barway_gpu_ballot(wrong))
-		return BARWAY_GPU_EBADMSG;
-	barway_gpu_line_words(w, words);
-	if (lane >= lines) {
-		BARWAY_GPU_UNROLL
-		for (uint32_t i = 0; i < BARWAY_LINE_WORDS - 1; i++)
-			words[i] = 0;
-	}
 	barway_gpu_sync_warp(); /* what one has seen the others load after it */
 	barway_gpu_acquire(c, c->rx_tail, flags);
 	barway_gpu_sync_warp(); /* all have loaded: the lines may be written again */
@@ -1217,23 +1437,34 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 	if (bytes)
 		*bytes = (uint32_t)size;
 	if (tag)
-		*tag = (uint32_t)(control >> 32) & 0xfff;
+		*tag = first & 0xfff;
 	return 0;
 }
 
-/** barway_gpu_recv_warp() - barway_gpu_recv() by a warp: each thread loads a line */
+/** barway_gpu_recv_warp() - barway_gpu_recv() by a warp: four threads load a line */
 BARWAY_GPU_FN int barway_gpu_recv_warp(struct barway_gpu_channel *c, void *data, uint32_t room,
 				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
 				       unsigned flags)
 {
-	uint64_t words[BARWAY_LINE_WORDS - 1];
-	uint32_t size = 0;
+	uint64_t words[BARWAY_GPU_WORDS], *to = (uint64_t *)data, last = 0;
+	uint32_t size = 0, mine = 0;
 	int error = barway_gpu_recv_words(c, words, room, &size, tag, timeout_ns, flags);
 
 	if (error)
 		return error;
-	if (barway_gpu_lane() < BARWAY_MESSAGE_LINES_OF(size))
-		barway_gpu_put_words((uint64_t *)data, size, barway_gpu_lane(), words);
+	BARWAY_GPU_UNROLL
+	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++) {
+		uint32_t at = barway_gpu_word(i);
+
+		if (i == 2 && c->rx_loads <= 8)
+			break; /* the message had no more lines */
+		if (at < size / 8)
+			to[at] = words[i];
+		last = at == size / 8 ? words[i] : last;
+		mine |= at == size / 8;
+	}
+	if (mine)
+		barway_gpu_put_last_word(to + size / 8, size % 8, last);
 	barway_gpu_sync_warp(); /* @data is whole for every thread */
 	if (bytes)
 		*bytes = size;
@@ -1245,7 +1476,7 @@ BARWAY_GPU_FN uint32_t barway_gpu_lines_from(uint64_t control, uint32_t room)
 {
 	uint32_t bytes = (uint32_t)(control >> 44) & 0xfff;
 
-	return bytes <= room && bytes <= BARWAY_MESSAGE_MAX ? BARWAY_MESSAGE_LINES_OF(bytes) : 0;
+	return bytes <= room && bytes <= BARWAY_MESSAGE_MAX ? barway_gpu_lines_of(bytes) : 0;
 }
 
 /*
@@ -1299,9 +1530,10 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 	struct barway_gpu_wait wait;
 	int error, mine;
 
-	barway_gpu_wait_for(&wait, timeout_ns);
 	barway_gpu_sync_warp();
 	barway_gpu_agree(c);
+	barway_gpu_say_due(c, !lane);
+	barway_gpu_wait_for(&wait, timeout_ns);
 	for (;;) {
 		mine = barway_gpu_load_line(c, c->rx_tail + lane, w);
 		there = barway_gpu_first_lines(c, mine, w[0], room, &lines, &error);

@@ -485,11 +485,39 @@ static void divergence_is_seen(void)
 	CHECK(lanes_run(64, warp_misses, NULL, 1));
 }
 
+/* ---- who has what ---------------------------------------------------------------------------- */
+
+static void counts_lines(void)
+{
+	for (uint32_t bytes = 0; bytes <= BARWAY_MESSAGE_MAX; bytes++)
+		CHECK_EQ(barway_gpu_lines_of(bytes), BARWAY_MESSAGE_LINES_OF(bytes));
+}
+
+static uint32_t owners[BARWAY_MESSAGE_LINES * 7];
+
+static void owns(void *arg)
+{
+	(void)arg;
+	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
+		if (barway_gpu_word(i) < sizeof(owners) / sizeof(owners[0]))
+			owners[barway_gpu_word(i)]++;
+}
+
+/* Each word of the longest message is one thread's. */
+static void shares_words(void)
+{
+	memset(owners, 0, sizeof(owners));
+	CHECK(!lanes_run(32, owns, NULL, 1));
+	for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++)
+		CHECK_EQ(owners[i], 1);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		TEST(divergence_is_seen), TEST(recv_each), TEST(recv_warp),
-		TEST(recv_warp_after_one), TEST(recv_block), TEST(send_warp), TEST(send_warps),
+		TEST(divergence_is_seen), TEST(counts_lines), TEST(shares_words),
+		TEST(recv_each), TEST(recv_warp), TEST(recv_warp_after_one),
+		TEST(recv_block), TEST(send_warp), TEST(send_warps),
 		TEST(send_block), TEST(send_each), TEST(send_each_warps), TEST(closed),
 		TEST(times_out), TEST(spoilt), { 0 },
 	};
