@@ -36,6 +36,7 @@ struct slot {
 	const unsigned char *src;
 	size_t bytes;
 	bool more;          /* there are others than those that are offered */
+	void (*work)(void *arg); /* instead of a part, with @dst; else NULL */
 };
 _Static_assert(sizeof(struct slot) == LINE, "one line");
 
@@ -51,6 +52,7 @@ static struct pool {
 	/* of the copy that has the helpers */
 	pthread_mutex_t turn;
 	uint64_t copies;
+	unsigned invited; /* by bw_threads_invite(): the first of the helpers */
 	bw_threads_fn *fn;
 	unsigned char *dst;
 	const unsigned char *src;
@@ -201,7 +203,10 @@ static bool take_part(struct slot *s)
 	    !atomic_compare_exchange_strong(&s->state, &state, state - OFFERED + TAKEN))
 		return false;
 	bw_fence_read();
-	s->fn(s->dst, s->src, s->bytes);
+	if (s->work)
+		s->work(s->dst);
+	else
+		s->fn(s->dst, s->src, s->bytes);
 	if (s->more)
 		take_others();
 	bw_fence_publish();
@@ -329,26 +334,25 @@ static void offer(unsigned i, size_t from, bool more)
 	s->src = pool.src + from;
 	s->bytes = pool.bytes - from < pool.chunk ? pool.bytes - from : pool.chunk;
 	s->more = more;
+	s->work = NULL;
 	atomic_store_explicit(&s->state, pool.copies * STATES + OFFERED, memory_order_release);
 }
 
 /*
- * What the helper @i was offered is done when this returns; by this thread, where it has not begun.
- * A look before the exchange: that would take the line from a helper that is at work.
+ * Takes back what a helper was offered: true. False: it has begun with it, and is done with it when
+ * this returns. A look before the exchange: that would take the line from a helper that is at work.
  */
-static void take_back(unsigned i)
+static bool take_back(struct slot *s)
 {
-	struct slot *s = &pool.slot[i];
 	uint64_t state = atomic_load_explicit(&s->state, memory_order_acquire);
 
 	if (state % STATES == OFFERED &&
-	    atomic_compare_exchange_strong(&s->state, &state, state - OFFERED + IDLE)) {
-		s->fn(s->dst, s->src, s->bytes);
-		return;
-	}
+	    atomic_compare_exchange_strong(&s->state, &state, state - OFFERED + IDLE))
+		return true;
 	for (unsigned k = 0; atomic_load_explicit(&s->state, memory_order_acquire) % STATES != IDLE;
 	     k++)
 		relax(k);
+	return false;
 }
 
 /*
@@ -377,7 +381,10 @@ static void share(unsigned threads)
 	if (given < pool.bytes)
 		take_others();
 	for (unsigned i = 0; i < helpers; i++) {
-		take_back(i);
+		struct slot *s = &pool.slot[i];
+
+		if (take_back(s))
+			s->fn(s->dst, s->src, s->bytes);
 		/* the others are done by now, or nearly: their lines come together */
 		for (unsigned k = 1; !i && k < helpers; k++)
 			__builtin_prefetch(&pool.slot[k]);
@@ -385,13 +392,21 @@ static void share(unsigned threads)
 	bw_fence_publish();
 }
 
+/* The turn, and the helpers that are wanted; false: another copy has them. */
+static bool take_turn(const struct bw_device *near)
+{
+	if (pthread_mutex_trylock(&pool.turn))
+		return false;
+	pthread_mutex_lock(&pool.lock);
+	grow(near);
+	pthread_mutex_unlock(&pool.lock);
+	return true;
+}
+
 void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes, size_t chunk,
 		    unsigned threads, const struct bw_device *near)
 {
-	if (threads > 1 && bytes > chunk && !pthread_mutex_trylock(&pool.turn)) {
-		pthread_mutex_lock(&pool.lock);
-		grow(near);
-		pthread_mutex_unlock(&pool.lock);
+	if (threads > 1 && bytes > chunk && take_turn(near)) {
 		pool.fn = fn;
 		pool.dst = dst;
 		pool.src = src;
@@ -405,6 +420,38 @@ void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes,
 		fn((unsigned char *)dst + from, (const unsigned char *)src + from,
 		   bytes - from < chunk ? bytes - from : chunk);
 	bw_fence_publish();
+}
+
+bool bw_threads_invite(void (*fn)(void *arg), void *arg, unsigned threads,
+		       const struct bw_device *near)
+{
+	if (threads < 2 || !take_turn(near))
+		return false;
+	pool.copies++;
+	pool.invited = threads - 1 < pool.running ? threads - 1 : pool.running;
+	for (unsigned i = 0; i < pool.invited; i++) {
+		struct slot *s = &pool.slot[i];
+
+		s->work = fn;
+		s->dst = arg;
+		s->more = false; /* than what @fn finds */
+		atomic_store_explicit(&s->state, pool.copies * STATES + OFFERED,
+				      memory_order_release);
+	}
+	atomic_thread_fence(memory_order_seq_cst); /* who sleeps after this has seen it */
+	for (unsigned i = 0; i < pool.invited; i++)
+		wake(i);
+	if (pool.invited)
+		return true;
+	pthread_mutex_unlock(&pool.turn);
+	return false;
+}
+
+void bw_threads_dismiss(void)
+{
+	for (unsigned i = 0; i < pool.invited; i++)
+		take_back(&pool.slot[i]);
+	pthread_mutex_unlock(&pool.turn);
 }
 
 void bw_threads_host(void *dst, const void *src, size_t n)

@@ -36,6 +36,18 @@ typedef void bw_threads_fn(void *dst, const void *src, size_t n);
 void bw_threads_run(bw_threads_fn *fn, void *dst, const void *src, size_t bytes, size_t chunk,
 		    unsigned threads, const struct bw_device *near);
 
+/*
+ * Helpers for work that is there bit by bit: @fn(@arg) is called in at most @threads - 1 of them,
+ * and this returns at once. True: bw_threads_dismiss() has to follow, in the same thread; until
+ * then no other copy has helpers. False: there are none now. Who does not get to run is not waited
+ * for.
+ */
+bool bw_threads_invite(void (*fn)(void *arg), void *arg, unsigned threads,
+		       const struct bw_device *near);
+/* Returns when all who were called have returned, which they have to do by themselves; what they
+ * stored is seen then. */
+void bw_threads_dismiss(void);
+
 /* One for host memories: memcpy(). */
 void bw_threads_host(void *dst, const void *src, size_t n);
 /* memcpy between host memories by at most @threads threads. */

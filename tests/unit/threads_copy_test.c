@@ -331,6 +331,69 @@ static void host_memory(void)
 	free(b);
 }
 
+static _Atomic unsigned guests, left;
+static _Atomic bool go_home;
+
+static void visit(void *arg)
+{
+	if (arg != &guests || pthread_equal(pthread_self(), self))
+		wrong++;
+	guests++;
+	while (!go_home)
+		sched_yield();
+	left++;
+}
+
+static bool ran_alone; /* a copy, while another thread had the helpers */
+
+static void *alone(void *arg)
+{
+	others = 0;
+	self = pthread_self();
+	run_once(100000, 100, 3);
+	ran_alone = !others;
+	return arg;
+}
+
+/* Who comes is waited for; who does not come in time is not called any more. */
+static void invited(void)
+{
+	pthread_t t;
+
+	begin();
+	wrong = 0;
+	CHECK(!bw_threads_invite(visit, &guests, 3, NULL)); /* nobody asked for any */
+	CHECK_EQ(bw_threads_enter(3, ""), 0);
+	CHECK(!bw_threads_invite(visit, &guests, 1, NULL));
+	for (unsigned i = 0; i < 50; i++) {
+		guests = left = 0;
+		go_home = false;
+		CHECK(bw_threads_invite(visit, &guests, 3, NULL));
+		for (unsigned k = 0; i % 2 && guests < 2 && k < 5000; k++)
+			usleep(1000);
+		CHECK(!(i % 2) || guests == 2);
+		if (i == 1) {
+			CHECK_EQ(pthread_create(&t, NULL, alone, NULL), 0);
+			pthread_join(t, NULL);
+			CHECK(ran_alone);
+			self = pthread_self();
+		}
+		go_home = true;
+		bw_threads_dismiss();
+		CHECK(left == guests && guests <= 2);
+		if (i % 10 == 0)
+			usleep(1000); /* they sleep */
+		CHECK_EQ(left, guests);
+	}
+	others = 0;
+	for (unsigned i = 0; !others && i < 1000; i++)
+		run_once(MOST, 4096, 4); /* and have parts of copies again */
+	CHECK(others);
+	CHECK_EQ(wrong, 0);
+	bw_threads_leave(3);
+	CHECK(threads_are(0));
+}
+
 static void *nothing(void *arg)
 {
 	return arg;
@@ -341,8 +404,7 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		TEST(every_byte_once), TEST(parked_and_woken), TEST(as_large_as_the_largest_wish),
 		TEST(many_callers), TEST(no_thread_to_be_had), TEST(cpu_lists), TEST(bound_caller),
-		TEST(forked),
-		TEST(host_memory), { 0 },
+		TEST(invited), TEST(forked), TEST(host_memory), { 0 },
 	};
 	pthread_t first;
 
