@@ -40,6 +40,8 @@ struct work {
 	bool used;               /* work was put on the stream: it is not a dead one */
 	bool moved;              /* bytes may have moved */
 	bool whole;              /* blocking: pieces for the driver need no bound */
+	bool shared;             /* with helpers, out of the ring */
+	bool helped;             /* by such, now */
 };
 _Static_assert(sizeof(struct work) <= BW_JOB_BYTES, "struct work");
 
@@ -120,6 +122,14 @@ static int all_done(const struct work *w)
 	       bw_err(EIO, "the copy engine failed, in this copy or in one on the same stream");
 }
 
+/* No helper looks at the stream or the ring any more. */
+static void alone(struct work *w)
+{
+	if (w->helped)
+		ce_ring_alone(w->ring);
+	w->helped = false;
+}
+
 /* 1: the stream is one for the part; 0: another one has to finish before. */
 static int right_stream(struct work *w, const struct part *p)
 {
@@ -137,6 +147,7 @@ static int right_stream(struct work *w, const struct part *p)
 		ret = all_done(w);
 		if (ret <= 0)
 			return ret;
+		alone(w);
 		ce_stream_put(w->stream);
 		w->stream = NULL;
 	}
@@ -218,23 +229,25 @@ static int give_directly(struct work *w, const struct part *p)
 static int give_chunk(struct work *w, const struct part *p)
 {
 	struct ce_ring *r = w->ring;
-	size_t n = p->bytes - w->at;
-	unsigned char *chunk = ce_ring_chunk(r, w->head);
-	struct ce_slot *slot = &r->slot[w->head % r->depth];
+	unsigned char *chunk = ce_ring_chunk(r, w->head), *host = p->host + w->at;
+	size_t n = p->bytes - w->at, room = r->chunk;
 	int ret;
 
 	if (w->head - w->tail == r->depth) {
-		if (w->direction == BW_FROM_GPU || !ce_stream_reached(w->stream, slot->value))
+		if (w->direction == BW_FROM_GPU ||
+		    !ce_stream_reached(w->stream, r->slot[w->head % r->depth].value))
 			return 0;
 		w->tail++;
 	}
-	n = n < r->chunk ? n : r->chunk;
+	if (w->direction == BW_FROM_GPU) /* the next one begins with a line of the host's */
+		room = ce_ring_room(r, w->head) - (uintptr_t)host % CE_LINE;
+	n = n < room ? n : room;
 	if (w->direction == BW_TO_GPU)
-		ce_host_copy(r, chunk, p->host + w->at, n, BW_TO_GPU, w->threads);
+		ce_ring_fill(r, chunk, host, n, w->threads);
 	ret = put_on(w, p, chunk, n, true);
 	if (ret)
 		return ret;
-	*slot = (struct ce_slot){ .host = p->host + w->at, .bytes = n, .value = w->told };
+	ce_ring_give(r, w->head, w->stream, w->told, host, n);
 	w->head++;
 	move_on(w, n);
 	return 1;
@@ -283,6 +296,7 @@ static int finish(struct work *w, int ret)
 {
 	struct bw_sentence kept;
 
+	alone(w);
 	if (ret) {
 		bw_err_keep(&kept);
 		if (w->stream && w->used)
@@ -305,20 +319,33 @@ static int finish(struct work *w, int ret)
 	return bw_err(EIO, "%s", kept.text);
 }
 
-/* From the GPU: the oldest chunk, if it is here. */
-static bool take_chunk(struct work *w)
+/* From the GPU: is the oldest chunk copied out? */
+static bool retire(struct work *w)
 {
-	struct ce_slot *slot;
-
-	if (w->direction != BW_FROM_GPU || w->tail == w->head)
+	if (w->direction != BW_FROM_GPU || w->tail == w->head || !ce_ring_is_out(w->ring, w->tail))
 		return false;
-	slot = &w->ring->slot[w->tail % w->ring->depth];
-	if (!ce_stream_reached(w->stream, slot->value))
-		return false;
-	ce_host_copy(w->ring, slot->host, ce_ring_chunk(w->ring, w->tail), slot->bytes, BW_FROM_GPU,
-		     w->threads);
 	w->tail++;
 	return true;
+}
+
+/*
+ * From the GPU: copies out of the ring what is here. One piece in a blocking copy, which then looks
+ * whether the device can be given more; in a step of a started one, for the time of which it has
+ * helpers, as many as a chunk has.
+ */
+static bool take_pieces(struct work *w)
+{
+	unsigned most = w->whole ? 1 : w->ring->pieces, n = 0;
+
+	if (!ce_ring_has(w->ring))
+		return false;
+	if (!w->whole && w->shared)
+		w->helped = ce_ring_helped(w->ring, w->threads);
+	while (n < most && ce_ring_piece(w->ring))
+		n++;
+	if (!w->whole)
+		alone(w);
+	return n;
 }
 
 /*
@@ -343,7 +370,7 @@ static int look_for_errors(struct work *w)
 /* -EBUSY; 0 or an error: done, everything given back. */
 static int advance(struct work *w, bool *idle)
 {
-	bool did = take_chunk(w);
+	bool did = retire(w);
 	int ret = 0;
 
 	*idle = false;
@@ -355,7 +382,7 @@ static int advance(struct work *w, bool *idle)
 	} else if (w->direction == BW_TO_GPU) {
 		w->tail = w->head;
 	}
-	if (did)
+	if (did || (w->direction == BW_FROM_GPU && w->head != w->tail && take_pieces(w)))
 		return -EBUSY;
 	if (w->part == w->nparts) {
 		ret = w->stream ? all_done(w) : 1;
@@ -395,6 +422,7 @@ static int begin(struct work *w, const struct bw_copy *copies, size_t n)
 	}
 	if (pageable && ce_ring_wanted(pageable, w->direction, w->threads))
 		w->ring = ce_ring_take(w->parts->seg.dev);
+	w->shared = w->ring && w->direction == BW_FROM_GPU && ce_ring_shared(pageable, w->threads);
 	bw_ce_order();
 	return 0;
 }
@@ -403,17 +431,25 @@ static int ce_copy(const struct bw_copy *copy)
 {
 	struct work w = { .whole = true };
 	struct bw_pause pause;
+	uint64_t asked = 0; /* for helpers, after so many chunks */
 	bool idle;
 	int ret = begin(&w, copy, 1);
 
 	if (ret)
 		return ret;
 	bw_pause_begin(&pause, copy->pinned || !w.ring ? copy->bytes : w.ring->chunk);
-	while ((ret = advance(&w, &idle)) == -EBUSY)
+	while ((ret = advance(&w, &idle)) == -EBUSY) {
+		/* once the device is at work, as it takes a while to wake them; and again with
+		 * each chunk, where there were none */
+		if (w.shared && !w.helped && w.head != w.tail && w.head != asked) {
+			asked = w.head;
+			w.helped = ce_ring_helped(w.ring, w.threads);
+		}
 		if (idle)
 			bw_pause(&pause, UINT64_MAX);
 		else
 			pause.since_ns = 0;
+	}
 	return ret;
 }
 

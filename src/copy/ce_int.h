@@ -56,22 +56,37 @@ static inline bool ce_stream_reached(const struct ce_stream *s, uint64_t value)
 /* ---- ce_ring.c ------------------------------------------------------------------------------- */
 
 #define CE_DEPTH 16u /* chunks of a ring, at most */
+#define CE_LINE 64u
 
 struct ce_slot {
 	unsigned char *host; /* from the GPU: where the chunk goes */
 	size_t bytes;
-	uint64_t value;      /* of the stream: when the device has done it */
+	_Atomic uint64_t value; /* of the stream: when the device has done it */
+	_Atomic unsigned left;  /* from the GPU: pieces of it that are not copied out yet */
 };
 
-/* Pinned chunks, used in turn. A ring serves one copy at a time. */
+/*
+ * Pinned chunks, used in turn. A ring serves one copy at a time.
+ *
+ * From the GPU each chunk is copied out in so many pieces, which are numbered on from the first
+ * chunk's. Any number of threads may do that, each for itself: whoever is free takes the next
+ * piece, if it is here. So they go on from one chunk to the next without a wait for each other,
+ * and nobody has taken what is not there yet.
+ */
 struct ce_ring {
 	struct ce_ring *next;
 	struct bw_device *dev;
 	unsigned char *base; /* pinned memory: depth chunks */
 	uint64_t id;
 	size_t chunk;
-	unsigned depth;
+	unsigned depth, pieces; /* pieces: of each chunk */
 	struct ce_slot slot[CE_DEPTH];
+	const struct ce_stream *stream; /* on which the chunks are */
+	_Atomic uint64_t given; /* chunks that the device was given */
+	_Atomic bool over;      /* helpers are to leave */
+	unsigned char apart[64];
+	_Atomic uint64_t piece; /* the next one: all before it are taken */
+	unsigned char alone[64];
 };
 
 /* Pinned memory of the device's, unless it went with its context: then other may be there now. */
@@ -91,8 +106,26 @@ static inline unsigned char *ce_ring_chunk(const struct ce_ring *r, uint64_t n)
 	return r->base + n % r->depth * r->chunk;
 }
 
-/* The CPU's part of a chunk, by at most @threads threads, the caller's among them. */
-void ce_host_copy(const struct ce_ring *r, void *dst, const void *src, size_t bytes,
-		  enum bw_direction direction, unsigned threads);
+/* The CPU's part of a chunk to the GPU, by at most @threads threads, the caller's among them. */
+void ce_ring_fill(const struct ce_ring *r, void *chunk, const void *src, size_t bytes,
+		  unsigned threads);
+
+/* From the GPU. The @n-th chunk holds at most so many bytes. */
+size_t ce_ring_room(const struct ce_ring *r, uint64_t n);
+/* The device was given the @n-th chunk; @value: of @s, when it is here. */
+void ce_ring_give(struct ce_ring *r, uint64_t n, const struct ce_stream *s, uint64_t value,
+		  unsigned char *host, size_t bytes);
+/* Is there a piece? */
+bool ce_ring_has(struct ce_ring *r);
+/* Copies one out; false: there is none now. */
+bool ce_ring_piece(struct ce_ring *r);
+/* Is all of the @n-th chunk copied out? */
+bool ce_ring_is_out(const struct ce_ring *r, uint64_t n);
+/* Lets helpers take part, at most @threads with this one, until ce_ring_alone(), which has to
+ * follow in the same thread. False: there are none now. */
+bool ce_ring_helped(struct ce_ring *r, unsigned threads);
+void ce_ring_alone(struct ce_ring *r);
+/* Has a copy of so many bytes any use for helpers? */
+bool ce_ring_shared(size_t bytes, unsigned threads);
 
 #endif

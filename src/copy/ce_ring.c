@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #define RING_TO_GPU 65536
 #define RING_FROM_GPU 4096
 #define SHARE 32768       /* of a chunk, for one of several threads */
+#define TURNS 256         /* of a helper that finds nothing */
 #define CHUNK_LEAST 4096
 #define CHUNK_MOST (64u << 20)
 
@@ -118,6 +120,7 @@ static struct ce_ring *make(struct bw_device *dev, size_t chunk, unsigned depth)
 		r->id = dev->ops->identity((uintptr_t)base);
 		r->chunk = chunk;
 		r->depth = depth;
+		r->pieces = (unsigned)((chunk + SHARE - 1) / SHARE);
 		return r;
 	}
 	if (!told) {
@@ -181,6 +184,8 @@ struct ce_ring *ce_ring_take(struct bw_device *dev)
 		r = NULL;
 		room = true;
 	}
+	if (r)
+		r->given = r->piece = 0;
 	if (r || !room)
 		return r;
 	bw_err_keep(&kept);
@@ -226,11 +231,119 @@ void ce_ring_release(void)
 
 /* ---- the CPU's part -------------------------------------------------------------------------- */
 
-void ce_host_copy(const struct ce_ring *r, void *dst, const void *src, size_t bytes,
-		  enum bw_direction direction, unsigned threads)
+void ce_ring_fill(const struct ce_ring *r, void *chunk, const void *src, size_t bytes,
+		  unsigned threads)
 {
-	bool past = direction == BW_TO_GPU ? config.stream_to : config.stream_from;
-
-	bw_threads_run(past && config.store ? config.store : bw_threads_host, dst, src, bytes,
+	bw_threads_run(config.stream_to ? config.store : bw_threads_host, chunk, src, bytes,
 		       threads > 1 ? SHARE : bytes, threads, r->dev);
+}
+
+/* The first ones are small: the CPU, which is slower than the device, begins the sooner. */
+size_t ce_ring_room(const struct ce_ring *r, uint64_t n)
+{
+	size_t room = n < 2 ? r->chunk >> (2 - n) : r->chunk;
+
+	return room < CHUNK_LEAST ? CHUNK_LEAST : room;
+}
+
+void ce_ring_give(struct ce_ring *r, uint64_t n, const struct ce_stream *s, uint64_t value,
+		  unsigned char *host, size_t bytes)
+{
+	struct ce_slot *slot = &r->slot[n % r->depth];
+
+	slot->host = host;
+	slot->bytes = bytes;
+	slot->value = value;
+	slot->left = r->pieces;
+	if (r->stream != s) /* it never is while there are helpers */
+		r->stream = s;
+	atomic_store_explicit(&r->given, n + 1, memory_order_release);
+}
+
+/*
+ * Of a piece that is taken meanwhile the slot may be another chunk's by now: what is said then is
+ * wrong, but the piece cannot be taken again.
+ */
+static bool is_here(struct ce_ring *r, uint64_t piece)
+{
+	uint64_t n = piece / r->pieces;
+
+	return atomic_load_explicit(&r->given, memory_order_acquire) > n &&
+	       ce_stream_reached(r->stream, r->slot[n % r->depth].value);
+}
+
+bool ce_ring_has(struct ce_ring *r)
+{
+	return is_here(r, r->piece);
+}
+
+/* Whole lines, but for the last: no two threads store to one. */
+static void copy_out(const struct ce_ring *r, uint64_t piece)
+{
+	const struct ce_slot *slot = &r->slot[piece / r->pieces % r->depth];
+	size_t even = (slot->bytes + r->pieces - 1) / r->pieces;
+	size_t each = (even + CE_LINE - 1) / CE_LINE * CE_LINE;
+	size_t from = piece % r->pieces * each;
+
+	if (from >= slot->bytes)
+		return;
+	(config.stream_from ? config.store : bw_threads_host)(
+		slot->host + from, ce_ring_chunk(r, piece / r->pieces) + from,
+		slot->bytes - from < each ? slot->bytes - from : each);
+	if (config.stream_from)
+		bw_fence_publish();
+}
+
+bool ce_ring_piece(struct ce_ring *r)
+{
+	uint64_t piece = r->piece;
+
+	do {
+		if (!is_here(r, piece))
+			return false;
+	} while (!atomic_compare_exchange_weak(&r->piece, &piece, piece + 1));
+	copy_out(r, piece);
+	atomic_fetch_sub_explicit(&r->slot[piece / r->pieces % r->depth].left, 1,
+				  memory_order_release);
+	return true;
+}
+
+bool ce_ring_is_out(const struct ce_ring *r, uint64_t n)
+{
+	return !atomic_load_explicit(&r->slot[n % r->depth].left, memory_order_acquire);
+}
+
+/* Its CPU may be wanted by whoever brings the chunks: bw_pause() alone keeps it for longer. */
+static void help(void *arg)
+{
+	struct ce_ring *r = arg;
+	struct bw_pause pause;
+
+	bw_pause_begin(&pause, r->chunk);
+	for (unsigned k = 1; !atomic_load_explicit(&r->over, memory_order_relaxed); k++) {
+		if (ce_ring_piece(r)) {
+			pause.since_ns = 0;
+			continue;
+		}
+		bw_pause(&pause, UINT64_MAX);
+		if (k % TURNS == 0)
+			sched_yield();
+	}
+}
+
+bool ce_ring_helped(struct ce_ring *r, unsigned threads)
+{
+	r->over = false;
+	return bw_threads_invite(help, r, threads, r->dev);
+}
+
+void ce_ring_alone(struct ce_ring *r)
+{
+	r->over = true;
+	bw_threads_dismiss();
+}
+
+bool ce_ring_shared(size_t bytes, unsigned threads)
+{
+	return threads > 1 && bytes > SHARE;
 }

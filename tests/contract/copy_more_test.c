@@ -365,6 +365,78 @@ static void every_way(void)
 	CHECK_EQ(barway_param_set("ce_streaming", "none"), 0);
 }
 
+/* ---- what the engine is given of a copy from the GPU to pageable memory ---------------------- */
+
+static size_t given[64];
+static unsigned ngiven;
+static const struct bw_device_ops *real_ops;
+
+static int note_copy_from(struct bw_device *dev, void *stream, void *h, uint64_t addr, size_t n)
+{
+	given[ngiven++ % 64] = n;
+	return real_ops->stream_copy_from(dev, stream, h, addr, n);
+}
+
+static int note_copy_tell(struct bw_device *dev, void *stream, bool to_gpu, uint64_t addr, void *h,
+			  size_t n, uint64_t word, uint64_t value)
+{
+	given[ngiven++ % 64] = n;
+	return real_ops->stream_copy_tell(dev, stream, to_gpu, addr, h, n, word, value);
+}
+
+/* The first chunks are small, and all but the first begin with a line of the caller's memory. */
+static void chunks_from_gpu(void)
+{
+	enum { N = 1000003, SKEW = 5, CHUNK = 65536 };
+	struct bw_device_ops ops = *device->ops;
+	uint64_t a = alloc(BYTES);
+	size_t sum = 0;
+	int ret;
+
+	if (method->id != BW_METHOD_CE) {
+		CHECK_EQ(device->ops->mem_free(a), 0);
+		return;
+	}
+	map(a, BYTES);
+	test_fill(image, N, 3);
+	gpu(true, a, image, N);
+	real_ops = device->ops;
+	ops.stream_copy_from = note_copy_from;
+	if (ops.stream_copy_tell)
+		ops.stream_copy_tell = note_copy_tell;
+	ngiven = 0;
+	memset(host, 0, N + SKEW);
+	device->ops = &ops;
+	ret = from_by(method, host + SKEW, 0, N);
+	device->ops = real_ops;
+	CHECK_EQ(ret, 0);
+	CHECK(!memcmp(host + SKEW, image, N));
+	CHECK(ngiven > N / CHUNK && ngiven < 64);
+	for (unsigned i = 0; i < ngiven; i++) {
+		CHECK(given[i] <= (i < 2 ? (size_t)CHUNK >> (2 - i) : CHUNK));
+		sum += given[i];
+		CHECK(i + 1 == ngiven || !((uintptr_t)(host + SKEW + sum) % 64));
+	}
+	CHECK_EQ(sum, N);
+	unmap();
+	CHECK_EQ(device->ops->mem_free(a), 0);
+}
+
+static void chunks(void)
+{
+	barway_close(ctx);
+	ctx = NULL;
+	CHECK_EQ(barway_param_set("ce_pageable", "ring"), 0);
+	CHECK_EQ(barway_param_set("ce_chunk", "64K"), 0);
+	CHECK_EQ(barway_param_set("cache_bytes", "0"), 0); /* its thread would see the change */
+	each(chunks_from_gpu);
+	barway_close(ctx);
+	ctx = NULL;
+	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
+	CHECK_EQ(barway_param_set("ce_chunk", "256K"), 0);
+	CHECK_EQ(barway_param_set("cache_bytes", "64M"), 0);
+}
+
 static void bad_parameters(void)
 {
 	static const char *const bad[][3] = {
@@ -398,6 +470,7 @@ int main(int argc, char **argv)
 		TEST(freed),
 		TEST(many_threads),
 		TEST(every_way),
+		TEST(chunks),
 		TEST(bad_parameters),
 		{ 0 },
 	};
