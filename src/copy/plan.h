@@ -5,9 +5,10 @@
  * A plan is a set of curves: for each method, direction and kind of host memory, times of copies at
  * a few sizes, between which times are interpolated. They are built in for known machines, or read
  * from a file that bw_tune() wrote on this one. The choice is the method that can (its score) with
- * the least time; one CPU thread, unless another is better by more than 1/32. What is asked on
- * every copy, "is it so small that this thread does it?", is two sizes kept in the mapping
- * (bw_mapping.cpu_to, .cpu_from): up to them no other method is asked.
+ * the least time; one CPU thread, unless another is better by more than 1/32; the resident copier
+ * only where it is better by much (RESIDENT_GAIN in plan.c). What is asked on every copy, "is it so
+ * small that this thread does it?", is two sizes kept in the mapping (bw_mapping.cpu_to,
+ * .cpu_from): up to them no other method is asked.
  */
 #ifndef BW_COPY_PLAN_H
 #define BW_COPY_PLAN_H
@@ -48,6 +49,9 @@ void bw_plan_forget(void);
 
 /* Nanoseconds; UINT64_MAX where there is no curve, and only there. */
 uint64_t bw_curve_ns(const struct bw_curve *curve, uint64_t bytes);
+
+/* The choice of these times, each of a method; UINT64_MAX: it cannot. One CPU thread always can. */
+enum bw_method bw_plan_best(const uint64_t ns[BW_METHODS]);
 
 /* The curve for this copy by a method. */
 const struct bw_curve *bw_plan_curve(const struct bw_plan *plan, enum bw_method method,
