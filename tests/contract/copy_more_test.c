@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "copy/plan.h"
 #include "copy_test.h"
 
 /* ---- host memory that the device reaches by itself --------------------------------------- */
@@ -437,6 +438,75 @@ static void chunks(void)
 	CHECK_EQ(barway_param_set("cache_bytes", "64M"), 0);
 }
 
+/* ---- which memory is measured ---------------------------------------------------------------- */
+
+enum { LARGE = 256 << 10, ROOM = 64 << 20 };
+
+static struct { size_t n; uint64_t addr; const void *host; } last;
+static unsigned again, elsewhere; /* large copies, on the memory of the one before or not */
+
+static int note_copy_to(struct bw_device *dev, void *stream, uint64_t addr, const void *h, size_t n)
+{
+	if (n == LARGE && last.n == n && (addr == last.addr || h == last.host))
+		again++;
+	else if (n == LARGE && last.n == n)
+		elsewhere++;
+	last.n = n;
+	last.addr = addr;
+	last.host = h;
+	return real_ops->stream_copy_to(dev, stream, addr, h, n);
+}
+
+static int until_large(void *arg, const struct bw_tune_point *point)
+{
+	(void)arg;
+	return point->bytes == LARGE && point->method == BW_METHOD_CE ? -ECANCELED : 0;
+}
+
+/* The engine's large copies go to other memory each time, but for one to begin and one to check. */
+static void measured_memory(void)
+{
+	struct bw_device_ops ops = *device->ops;
+	struct bw_plan *plan;
+	uint64_t a;
+	int ret;
+
+	if (method->id != BW_METHOD_CE)
+		return;
+	plan = calloc(1, sizeof(*plan));
+	CHECK(plan);
+	a = alloc(ROOM);
+	map(a, ROOM);
+	real_ops = device->ops;
+	ops.stream_copy_to = note_copy_to;
+	ops.stream_copy_tell = NULL;
+	again = elsewhere = 0;
+	device->ops = &ops;
+	ret = bw_tune(m, until_large, NULL, plan);
+	device->ops = real_ops;
+	free(plan);
+	unmap();
+	CHECK_EQ(device->ops->mem_free(a), 0);
+	CHECK_EQ(ret, -ECANCELED);
+	CHECK(elsewhere >= 5);
+	CHECK(again <= 2);
+}
+
+static void measured(void)
+{
+	barway_close(ctx);
+	ctx = NULL;
+	helpers = 0;
+	CHECK_EQ(barway_param_set("ce_pageable", "driver"), 0);
+	CHECK_EQ(barway_param_set("cache_bytes", "0"), 0); /* as above */
+	each(measured_memory);
+	barway_close(ctx);
+	ctx = NULL;
+	helpers = 3;
+	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
+	CHECK_EQ(barway_param_set("cache_bytes", "64M"), 0);
+}
+
 static void bad_parameters(void)
 {
 	static const char *const bad[][3] = {
@@ -471,6 +541,7 @@ int main(int argc, char **argv)
 		TEST(many_threads),
 		TEST(every_way),
 		TEST(chunks),
+		TEST(measured),
 		TEST(bad_parameters),
 		{ 0 },
 	};

@@ -189,8 +189,8 @@ static inline int from_by(const struct bw_copy_method *by, void *to, size_t offs
 static inline int copy_main(int argc, char **argv, const struct test_case *cases)
 {
 	barway_param_set("soft_devices", "2");
-	barway_param_set("soft_memory", "64M");
-	barway_param_set("soft_bar1", "32M");
+	barway_param_set("soft_memory", "128M");
+	barway_param_set("soft_bar1", "96M");
 	barway_param_set("log", "none");
 	return test_main(argc, argv, cases);
 }
