@@ -14,6 +14,7 @@
 #include "core/fault.h"
 
 #define DRIVER_PIECE (1u << 20) /* of a started copy that the driver takes: it may block so long */
+#define FILL_MOST (256u << 10)  /* of a chunk to the GPU: the device waits while the CPU fills it */
 #define ASK_NS 100000           /* a stream that is not done is asked for errors so often */
 
 struct part {
@@ -241,6 +242,8 @@ static int give_chunk(struct work *w, const struct part *p)
 	}
 	if (w->direction == BW_FROM_GPU) /* the next one begins with a line of the host's */
 		room = ce_ring_room(r, w->head) - (uintptr_t)host % CE_LINE;
+	else if (room > FILL_MOST)
+		room = FILL_MOST;
 	n = n < room ? n : room;
 	if (w->direction == BW_TO_GPU)
 		ce_ring_fill(r, chunk, host, n, w->threads);

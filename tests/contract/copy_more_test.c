@@ -361,8 +361,8 @@ static void every_way(void)
 	}
 	helpers = 3;
 	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
-	CHECK_EQ(barway_param_set("ce_chunk", "256K"), 0);
-	CHECK_EQ(barway_param_set("ce_depth", "4"), 0);
+	CHECK_EQ(barway_param_set("ce_chunk", "1M"), 0);
+	CHECK_EQ(barway_param_set("ce_depth", "8"), 0);
 	CHECK_EQ(barway_param_set("ce_streaming", "none"), 0);
 }
 
@@ -434,7 +434,7 @@ static void chunks(void)
 	barway_close(ctx);
 	ctx = NULL;
 	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
-	CHECK_EQ(barway_param_set("ce_chunk", "256K"), 0);
+	CHECK_EQ(barway_param_set("ce_chunk", "1M"), 0);
 	CHECK_EQ(barway_param_set("cache_bytes", "64M"), 0);
 }
 
@@ -511,10 +511,10 @@ static void bad_parameters(void)
 {
 	static const char *const bad[][3] = {
 		{ "ce_pageable", "ringg", "auto" },
-		{ "ce_chunk", "4095", "256K" },
-		{ "ce_chunk", "65M", "256K" },
-		{ "ce_depth", "1", "4" },
-		{ "ce_depth", "17", "4" },
+		{ "ce_chunk", "4095", "1M" },
+		{ "ce_chunk", "65M", "1M" },
+		{ "ce_depth", "1", "8" },
+		{ "ce_depth", "17", "8" },
 		{ "ce_streaming", "yes", "none" },
 	};
 	struct barway_context *c;
