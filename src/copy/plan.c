@@ -204,6 +204,47 @@ static uint32_t limit(const struct bw_plan *plan, unsigned without, unsigned dir
 	return UINT32_MAX;
 }
 
+/* Are several threads the choice for pageable memory and for pinned? */
+static bool is_for_threads(const struct bw_plan *plan, unsigned without, unsigned direction,
+			   uint32_t bytes)
+{
+	for (unsigned pinned = 0; pinned < 2; pinned++) {
+		uint64_t ns[BW_METHODS];
+
+		for (unsigned id = 0; id < BW_METHODS; id++) {
+			unsigned curve = id == BW_METHOD_CE && !pinned &&
+					 plan->curve[BW_CURVE_CE_HELPED][direction][0].n ?
+					 BW_CURVE_CE_HELPED : id;
+
+			ns[id] = id == BW_METHOD_AUTO || is_in(without, id) ? UINT64_MAX :
+				 bw_curve_ns(&plan->curve[curve][direction][pinned], bytes);
+		}
+		if (bw_plan_best(ns) != BW_METHOD_THREADS)
+			return false;
+	}
+	return true;
+}
+
+struct bw_sizes bw_plan_for_threads(const struct bw_plan *plan, unsigned without,
+				    enum bw_direction direction)
+{
+	struct bw_sizes sizes = { 0, 0 };
+
+	for (unsigned shift = 8; shift < 31; shift++) {
+		for (unsigned quarter = 0; quarter < 4; quarter++) {
+			uint32_t bytes = (4u + quarter) << (shift - 2);
+
+			if (is_for_threads(plan, without, direction - 1, bytes)) {
+				sizes.first = sizes.first ? sizes.first : bytes;
+				sizes.last = bytes;
+			} else if (sizes.first) {
+				return sizes;
+			}
+		}
+	}
+	return sizes;
+}
+
 void bw_plan_limits(const struct bw_plan *plan, size_t *cpu_to, size_t *cpu_from)
 {
 	*cpu_to = limit(plan, 0, BW_TO_GPU - 1);
@@ -212,9 +253,13 @@ void bw_plan_limits(const struct bw_plan *plan, size_t *cpu_to, size_t *cpu_from
 
 static void fill_limits(struct bw_plan *plan)
 {
-	for (unsigned set = 0; set < 4; set++)
-		for (unsigned direction = 0; direction < 2; direction++)
+	for (unsigned set = 0; set < 4; set++) {
+		for (unsigned direction = 0; direction < 2; direction++) {
 			plan->cpu_limit[set][direction] = limit(plan, set, direction);
+			plan->for_threads[set][direction] =
+				bw_plan_for_threads(plan, set, (enum bw_direction)(direction + 1));
+		}
+	}
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -308,9 +353,24 @@ static bool is_for_cpu(const struct bw_copy *copy)
 	return copy->bytes <= alone && !bw_resident_any();
 }
 
+/* The method for a copy of which nobody need be asked whose memory it is; NULL: that matters. */
+static const struct bw_copy_method *at_once(const struct bw_copy *copy)
+{
+	unsigned without = bw_resident_any() ? 0 : BW_PLAN_WITHOUT_RESIDENT;
+	const struct bw_sizes *sizes;
+
+	if (is_for_cpu(copy))
+		return bw_copy_method(BW_METHOD_CPU);
+	if (!copy->map->copy_threads)
+		return NULL;
+	sizes = &bw_plan_of(copy->map->win->segs[0].dev)->for_threads[without][copy->direction - 1];
+	return copy->bytes >= sizes->first && copy->bytes <= sizes->last ?
+	       bw_copy_method(BW_METHOD_THREADS) : NULL;
+}
+
 int bw_copy_run(struct bw_copy *copy, enum bw_method id)
 {
-	const struct bw_copy_method *method;
+	const struct bw_copy_method *method, *chosen = NULL;
 	struct bw_sentence kept;
 	int ret;
 
@@ -319,15 +379,15 @@ int bw_copy_run(struct bw_copy *copy, enum bw_method id)
 		return bw_err(ENOTSUP, "method %u is not a value of enum barway_method", id);
 	if (!copy->bytes)
 		return 0;
-	if (id == BW_METHOD_AUTO && is_for_cpu(copy))
-		return bw_copy_method(BW_METHOD_CPU)->copy(copy);
-	if (id != BW_METHOD_CPU)
+	if (id == BW_METHOD_AUTO)
+		chosen = at_once(copy);
+	if (!chosen && id != BW_METHOD_CPU)
 		bw_copy_find_host(copy);
 	if (method) { /* asked for by name */
 		ret = bw_copy_refused(method, copy);
 		return ret ? ret : method->copy(copy);
 	}
-	method = bw_plan_choose(copy, NULL, NULL);
+	method = chosen ? chosen : bw_plan_choose(copy, NULL, NULL);
 	bw_err_keep(&kept);
 	ret = method->copy(copy);
 	if (!has_not_begun(ret))

@@ -28,6 +28,11 @@ struct bw_curve {
 	uint64_t ns[BW_PLAN_POINTS];
 };
 
+/* Sizes of copies, bytes, from and to; 0 and 0: none. */
+struct bw_sizes {
+	uint32_t first, last;
+};
+
 struct bw_plan {
 	char source[96];
 	char file[512]; /* which it was read from, "": built in */
@@ -37,6 +42,7 @@ struct bw_plan {
 	/* Sizes up to which one CPU thread is the choice whatever the host memory is, of all
 	 * methods but those of a set of BW_PLAN_WITHOUT_...; filled by bw_plan_of(). */
 	uint32_t cpu_limit[4][2]; /* [set][direction - 1] */
+	struct bw_sizes for_threads[4][2]; /* the same of several: a question less to the driver */
 };
 
 #define BW_PLAN_WITHOUT_THREADS 1u
@@ -59,6 +65,9 @@ const struct bw_curve *bw_plan_curve(const struct bw_plan *plan, enum bw_method 
 
 /* Works these limits out, for all methods. */
 void bw_plan_limits(const struct bw_plan *plan, size_t *cpu_to, size_t *cpu_from);
+/* And for which sizes several threads are, of all methods but those of the set @without. */
+struct bw_sizes bw_plan_for_threads(const struct bw_plan *plan, unsigned without,
+				    enum bw_direction direction);
 
 /* The method for a copy whose host side has been found; never NULL: one CPU thread always can.
  * @why, unless NULL: each method's estimate, or why it refuses. */

@@ -392,6 +392,34 @@ static void resident(void)
 	CHECK_EQ(from, 255);
 }
 
+/* Where helpers are the choice whatever the host memory is, it need not be asked for. */
+static void for_threads(void)
+{
+	static const char text[] =
+		"barway-plan 1\ncpu to any 64:100 1048576:1000000\n"
+		"cpu from any 64:1000 4096:4000 1048576:1000000\n"
+		"threads from pageable 4096:2400 65536:20000\n"
+		"threads from pinned 4096:2200 65536:20000\n"
+		"ce from pinned 64:6000 16384:6400 65536:7400\n"
+		"ce from pageable 64:12000 65536:13000\n"
+		"resident from pinned 64:2900 4096:3100 65536:4600\n";
+	struct bw_sizes sizes;
+	struct bw_plan plan;
+
+	CHECK_EQ(bw_plan_parse(text, &plan), 0);
+	/* pinned memory is the copier's near 9 KiB, and without it the engine's near 19 KiB */
+	sizes = bw_plan_for_threads(&plan, 0, BW_FROM_GPU);
+	CHECK(sizes.first > 2000 && sizes.first < 3000);
+	CHECK_EQ(sizes.last, 8192);
+	sizes = bw_plan_for_threads(&plan, BW_PLAN_WITHOUT_RESIDENT, BW_FROM_GPU);
+	CHECK(sizes.first > 2000 && sizes.first < 3000);
+	CHECK_EQ(sizes.last, 16384);
+	sizes = bw_plan_for_threads(&plan, BW_PLAN_WITHOUT_THREADS, BW_FROM_GPU);
+	CHECK(!sizes.first && !sizes.last);
+	sizes = bw_plan_for_threads(&plan, 0, BW_TO_GPU);
+	CHECK(!sizes.first && !sizes.last);
+}
+
 static _Atomic bool stop;
 static _Atomic unsigned reads, torn;
 
@@ -453,7 +481,7 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		TEST(curves), TEST(curves_of_threads), TEST(curves_that_are_steep), TEST(limits),
 		TEST(refused), TEST(garbled), TEST(built_in), TEST(least), TEST(resident),
-		TEST(written), TEST(places), TEST(concurrent_writers), { 0 },
+		TEST(for_threads), TEST(written), TEST(places), TEST(concurrent_writers), { 0 },
 	};
 
 	return test_main(argc, argv, cases);
