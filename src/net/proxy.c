@@ -297,13 +297,12 @@ void bw_ep_before_sleep(struct bw_ep *ep)
 
 static _Thread_local unsigned my_turns;
 
+/* The clock is read first: what the turn brings is the caller's at once. */
 int bw_ep_progress(struct bw_ep *ep)
 {
 	struct bw_sentence kept;
-	uint64_t now;
-	int n = bw_ep_turn(ep, 0, 1, false, &my_turns);
+	uint64_t now = bw_now_ns();
 
-	now = bw_now_ns();
 	if (now >= atomic_load_explicit(&ep->next_look, memory_order_relaxed) &&
 	    bw_ep_trylock(ep)) {
 		bw_err_keep(&kept);
@@ -311,7 +310,7 @@ int bw_ep_progress(struct bw_ep *ep)
 		bw_ep_unlock(ep);
 		bw_err_put_back(&kept);
 	}
-	return n;
+	return bw_ep_turn(ep, 0, 1, false, &my_turns);
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */

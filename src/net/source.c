@@ -419,8 +419,10 @@ void bw_source_post(struct bw_ep *ep, struct bw_netrail *r)
 {
 	struct bw_sentence kept;
 
+	if (!bw_rail_has_out(r))
+		return;
 	bw_err_keep(&kept);
-	for (unsigned i = 0; i < POSTS && atomic_load_explicit(&r->nout, memory_order_relaxed); i++)
+	for (unsigned i = 0; i < POSTS && bw_rail_has_out(r); i++)
 		post_first(ep, r);
 	bw_err_put_back(&kept);
 }
