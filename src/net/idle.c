@@ -196,7 +196,7 @@ static uint64_t how_long(struct bw_ep *ep, const struct sleeper *s, bool polls, 
 {
 	uint64_t ns = SLEEP_MOST_NS, deadline = atomic_load(&ep->next_deadline);
 
-	if (polls || (s->whole && atomic_load(&ep->attention)))
+	if (polls || (s->whole && bw_ep_wants_turn(ep, true)))
 		ns = nap(idle);
 	else if (!s->bed)
 		ns = 10 * SLEEP_NS;

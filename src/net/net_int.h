@@ -366,6 +366,7 @@ struct bw_ep {
 	pthread_mutex_t lock;
 	_Atomic(struct bw_xfer *) inbox;
 	_Atomic uint32_t attention; /* there is something to do besides polling rails */
+	_Atomic bool holding;       /* ends that are told by themselves when nothing comes */
 	_Atomic uint64_t idle_turns;
 	_Atomic unsigned outs;      /* writes that wait for their rails' threads */
 	_Atomic uint64_t next_look; /* at the control connections */
@@ -462,6 +463,13 @@ static inline void bw_ep_attend(struct bw_ep *ep)
 {
 	atomic_store_explicit(&ep->attention, 1, memory_order_relaxed);
 	bw_ep_news(ep);
+}
+
+/* Is there something to do that polling does not show? @idle: polling has shown nothing. */
+static inline bool bw_ep_wants_turn(const struct bw_ep *ep, bool idle)
+{
+	return atomic_load_explicit(&ep->attention, memory_order_relaxed) ||
+	       (idle && atomic_load_explicit(&ep->holding, memory_order_relaxed));
 }
 
 /* ---- endpoint.c ------------------------------------------------------------------------------ */

@@ -174,8 +174,23 @@ static uint64_t idle_turns(struct bw_ep *ep)
 	return atomic_load_explicit(&ep->idle_turns, memory_order_relaxed);
 }
 
+/* Ends that no message came to be told with. */
+static void tell_held(struct bw_ep *ep)
+{
+	bool more = false;
+
+	for (struct bw_peer *p = ep->peers; p; p = p->next) {
+		if (p->nacks && idle_turns(ep) - p->held_at >= bw_ack_turns(ep)) {
+			bw_peer_say_acks(p);
+			p->replies_soon = 0;
+		}
+		more = more || p->nacks;
+	}
+	atomic_store_explicit(&ep->holding, more, memory_order_relaxed);
+}
+
 /* What no event tells of: copies under way, postings that were put off, streams. */
-static void attend(struct bw_ep *ep, bool idle)
+static void attend(struct bw_ep *ep)
 {
 	bool more = false;
 
@@ -191,11 +206,7 @@ static void attend(struct bw_ep *ep, bool idle)
 		more = bw_peer_greet_on(p) || more;
 		if (p->stuck && !p->failed)
 			bw_peer_push(p);
-		if (p->nacks && idle && idle_turns(ep) - p->held_at >= bw_ack_turns(ep)) {
-			bw_peer_say_acks(p); /* no message came to tell it with */
-			p->replies_soon = 0;
-		}
-		more = more || p->stuck || p->nacks;
+		more = more || p->stuck;
 	}
 	if (ep->on_stream)
 		bw_stream_turn(ep);
@@ -257,14 +268,15 @@ static bool whole_turn(struct bw_ep *ep, bool looks, bool idle)
 
 	if (now < atomic_load_explicit(&ep->next_look, memory_order_relaxed))
 		now = 0;
-	if ((!now && !posted && !atomic_load_explicit(&ep->attention, memory_order_relaxed)) ||
-	    !bw_ep_trylock(ep))
+	if ((!now && !posted && !bw_ep_wants_turn(ep, idle)) || !bw_ep_trylock(ep))
 		return false;
 	bw_err_keep(&kept);
 	if (now)
 		look(ep, now);
-	if (atomic_load_explicit(&ep->attention, memory_order_relaxed))
-		attend(ep, idle);
+	if (idle && atomic_load_explicit(&ep->holding, memory_order_relaxed))
+		tell_held(ep);
+	if (bw_ep_wants_turn(ep, false))
+		attend(ep);
 	bw_ep_unlock(ep);
 	bw_err_put_back(&kept);
 	return posted;
@@ -276,7 +288,7 @@ int bw_ep_turn(struct bw_ep *ep, unsigned first, unsigned step, bool mine, unsig
 
 	++*turns;
 	if (mine ? first : bw_rail_attended(ep, 0)) {
-		if (mine && atomic_load_explicit(&ep->attention, memory_order_relaxed))
+		if (mine && bw_ep_wants_turn(ep, false))
 			whole_turn(ep, false, false);
 		return n;
 	}
@@ -288,7 +300,7 @@ int bw_ep_turn(struct bw_ep *ep, unsigned first, unsigned step, bool mine, unsig
 /* No turn follows for a while: what waited for one with nothing to do does no more. */
 void bw_ep_before_sleep(struct bw_ep *ep)
 {
-	if (!atomic_load_explicit(&ep->attention, memory_order_relaxed))
+	if (!bw_ep_wants_turn(ep, true))
 		return;
 	atomic_store_explicit(&ep->idle_turns, idle_turns(ep) + BW_NET_HOLD_TURNS,
 			      memory_order_relaxed);

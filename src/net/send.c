@@ -97,7 +97,7 @@ int bw_peer_greet(struct bw_peer *p, unsigned rail)
 /*
  * Ends that are told: at once, or with the next message where the peer was answered so soon each of
  * the last times that this saves a message. They do not wait longer than until nothing comes, see
- * attend() in proxy.c.
+ * tell_held() in proxy.c.
  */
 #define SOON_TIMES 8u
 
@@ -132,7 +132,8 @@ void bw_peer_ack(struct bw_peer *p, uint32_t id)
 	if (p->replies_soon >= SOON_TIMES && p->nacks < BW_NET_ACKS) {
 		p->acks[p->nacks++] = id;
 		p->held_at = atomic_load_explicit(&ep->idle_turns, memory_order_relaxed);
-		bw_ep_attend(ep);
+		atomic_store_explicit(&ep->holding, true, memory_order_relaxed);
+		bw_ep_news(ep);
 		return;
 	}
 	bw_peer_say(p, &head);
