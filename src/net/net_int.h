@@ -612,16 +612,11 @@ void bw_region_unref(struct bw_region *r);
 bool bw_key_parse(const unsigned char *key, uint32_t *id, unsigned char secret[16]);
 void bw_region_store(struct bw_region *r, uint64_t offset, const void *src, size_t n);
 void bw_region_load(struct bw_region *r, void *dst, uint64_t offset, size_t n);
-/* Around region_load() of GPU memory, after region_store(). */
+/* Before bw_region_load() of GPU memory; bw_sink_publish() comes after bw_region_store(). */
 static inline void bw_region_before_load(const struct bw_region *r)
 {
 	if (r->map)
 		bw_fence_read();
-}
-static inline void bw_region_after_store(const struct bw_region *r)
-{
-	if (r->map)
-		bw_fence_publish();
 }
 static inline bool bw_region_has(const struct bw_region *r, uint64_t offset, uint64_t bytes)
 {

@@ -264,7 +264,6 @@ static void on_ack(struct bw_peer *p, const struct bw_wire *h)
 
 static void on_message(struct bw_peer *p, struct bw_message *m)
 {
-	on_ack(p, m->head);
 	switch (m->head->kind) {
 	case BW_WIRE_CREDIT:
 		break;
@@ -292,6 +291,7 @@ static void on_message(struct bw_peer *p, struct bw_message *m)
 	default:
 		on_flow(p, m);
 	}
+	on_ack(p, m->head); /* last: whoever waits for the bytes has them */
 }
 
 static void on_received(struct bw_ep *ep, struct bw_netrail *r, struct bw_rx *rx, size_t bytes)

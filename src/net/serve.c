@@ -56,10 +56,9 @@ static void eager_put(struct bw_peer *p, struct bw_region *r, const struct bw_wi
 		bw_region_store(r, parts[i].to, data, parts[i].bytes);
 		data += parts[i].bytes;
 	}
-	bw_region_after_store(r);
+	bw_sink_publish(r, sig ? bw_region_find(p->ep, sig->region, sig->secret) : NULL, sig);
 	bw_n_count(p->ep, BW_N_EAGER_IN, 1);
 	bw_n_count(p->ep, BW_N_BYTES_IN, head->b);
-	bw_sink_publish(r, sig ? bw_region_find(p->ep, sig->region, sig->secret) : NULL, sig);
 	say_done(p, head->src, 0);
 }
 

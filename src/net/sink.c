@@ -189,7 +189,7 @@ static void store_signal(struct bw_region *r, uint64_t offset, uint64_t value)
 
 void bw_sink_publish(struct bw_region *r, struct bw_region *word, const struct bw_wire_signal *sig)
 {
-	if (r->map) /* the bytes are VISIBLE before anything says so */
+	if (r->map) /* the bytes are VISIBLE before anything says so; it begins with a fence */
 		bw_copy_flush(r->map);
 	BW_PROBE2(net_publish, r, sig != NULL);
 	if (sig)
@@ -232,7 +232,6 @@ void bw_sink_eager(struct bw_flow *f, const unsigned char *data)
 		data += n;
 		left -= n;
 	}
-	bw_region_after_store(f->region);
 	bw_n_count(f->peer->ep, BW_N_EAGER_IN, 1);
 	note(f, true);
 	bw_sink_publish(f->region, NULL, NULL);
