@@ -104,6 +104,31 @@ void bw_rx_retry(struct bw_ep *ep, struct bw_netrail *r)
 	}
 }
 
+void bw_rx_renew(struct bw_ep *ep, struct bw_netrail *r)
+{
+	struct bw_rx *list = r->spent;
+
+	r->spent = NULL;
+	r->nspent = 0;
+	while (list) {
+		struct bw_rx *next = list->next;
+
+		bw_rx_post(ep, list);
+		list = next;
+	}
+}
+
+/* The first rail, where messages come, has so many more than peers may need at once. */
+void bw_rx_spent(struct bw_ep *ep, struct bw_rx *rx)
+{
+	struct bw_netrail *r = &ep->rail[rx->rail];
+
+	rx->next = r->spent;
+	r->spent = rx;
+	if (++r->nspent == BW_NET_SPENT || r->index)
+		bw_rx_renew(ep, r);
+}
+
 int bw_rx_add(struct bw_ep *ep, struct bw_netrail *r, unsigned n)
 {
 	size_t each = (ep->message_bytes + LINE - 1) & ~(size_t)(LINE - 1);
@@ -312,6 +337,8 @@ static int set_up(struct bw_ep *ep)
 		ret = control_open(ep);
 	if (!ret)
 		ret = bw_tx_add(ep, &ep->rail[0]);
+	if (!ret)
+		ret = bw_rx_add(ep, &ep->rail[0], BW_NET_SPENT);
 	if (!ret)
 		ret = bw_ep_start_threads(ep);
 	return ret;

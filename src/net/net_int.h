@@ -32,6 +32,7 @@
 #define BW_NET_RINGS 8u            /* of one device and side */
 #define BW_NET_BATCH 16u
 #define BW_NET_ACKS 4u
+#define BW_NET_SPENT 16u     /* receives that are posted again together, at most */
 #define BW_NET_HOLD_TURNS 8u /* of threads that find nothing, until an end is told by itself */
 #define BW_NET_LOOK_TURNS 64u /* between looks at the clock */
 /*
@@ -90,6 +91,8 @@ struct bw_netrail {
 	bool broken;
 	struct bw_tx *tx;        /* free; under ep->lock, as what follows */
 	struct bw_rx *again;     /* not posted yet */
+	struct bw_rx *spent;     /* to be posted when nothing comes; @polling is held as well */
+	unsigned nspent;
 	/* writes that its thread has to post; who posts holds @polling, and @lock from when it has
 	 * set @posting until @posted says how it went */
 	struct bw_chunk *out, **out_tail, *posting;
@@ -478,6 +481,9 @@ int bw_tx_add(struct bw_ep *ep, struct bw_netrail *r); /* more buffers */
 int bw_rx_add(struct bw_ep *ep, struct bw_netrail *r, unsigned n);
 void bw_rx_post(struct bw_ep *ep, struct bw_rx *rx);
 void bw_rx_retry(struct bw_ep *ep, struct bw_netrail *r);
+/* Its message was handled: it is posted again with others, or when nothing comes. */
+void bw_rx_spent(struct bw_ep *ep, struct bw_rx *rx);
+void bw_rx_renew(struct bw_ep *ep, struct bw_netrail *r);
 
 /* ---- proxy.c --------------------------------------------------------------------------------- */
 

@@ -132,6 +132,9 @@ static int rail_turn(struct bw_ep *ep, struct bw_netrail *r)
 		bw_ep_unlock(ep);
 		bw_err_put_back(&kept);
 		bw_source_post(ep, r);
+	} else if (r->nspent && bw_ep_trylock(ep)) {
+		bw_rx_renew(ep, r);
+		bw_ep_unlock(ep);
 	}
 	pthread_mutex_unlock(&r->polling);
 	return n < 0 ? 1 : n;

@@ -311,7 +311,7 @@ static void on_received(struct bw_ep *ep, struct bw_netrail *r, struct bw_rx *rx
 	} else {
 		p = NULL;
 	}
-	bw_rx_post(ep, rx);
+	bw_rx_spent(ep, rx);
 	if (p && !p->failed && (p->say || p->replies.head || p->ops.head || p->sends.head ||
 				p->owed >= BW_WIRE_CREDITS / 2))
 		bw_peer_push(p);
