@@ -92,11 +92,11 @@ int bw_region_key(struct bw_region *r, unsigned char out[BW_KEY_BYTES])
 /* In a time that does not depend on where they differ. */
 static bool same_secret(const unsigned char *a, const unsigned char *b)
 {
-	unsigned char d = 0;
+	uint64_t x[2], y[2];
 
-	for (int i = 0; i < 16; i++)
-		d |= a[i] ^ b[i];
-	return !d;
+	memcpy(x, a, sizeof(x));
+	memcpy(y, b, sizeof(y));
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]));
 }
 
 struct bw_region *bw_region_find(struct bw_ep *ep, uint32_t id, const unsigned char *secret)
