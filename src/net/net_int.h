@@ -618,6 +618,7 @@ void bw_region_unref(struct bw_region *r);
 bool bw_key_parse(const unsigned char *key, uint32_t *id, unsigned char secret[16]);
 void bw_region_store(struct bw_region *r, uint64_t offset, const void *src, size_t n);
 void bw_region_load(struct bw_region *r, void *dst, uint64_t offset, size_t n);
+bool bw_region_shares_load(const struct bw_region *r, size_t n); /* with helper threads? */
 /* Before bw_region_load() of GPU memory; bw_sink_publish() comes after bw_region_store(). */
 static inline void bw_region_before_load(const struct bw_region *r)
 {

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "copy/threads.h"
 #include "core/fault.h"
 #include "net/net_int.h"
 #include "net/prove.h"
@@ -28,12 +29,23 @@ void bw_region_store(struct bw_region *r, uint64_t offset, const void *src, size
 		m->store(m->ptr + offset, src, n);
 }
 
+/* From where on another method is sooner, helper threads are: the others take a call to begin. */
+bool bw_region_shares_load(const struct bw_region *r, size_t n)
+{
+	return r->map && r->map->copy_threads && n > r->map->cpu_from;
+}
+
 void bw_region_load(struct bw_region *r, void *dst, uint64_t offset, size_t n)
 {
 	struct bw_mapping *m = r->map;
+	const struct bw_copy copy = {
+		.map = m, .offset = offset, .host = dst, .bytes = n, .direction = BW_FROM_GPU,
+	};
 
 	if (!m)
 		memcpy(dst, r->host + offset, n);
+	else if (bw_region_shares_load(r, n))
+		bw_copy_threads.copy(&copy);
 	else
 		m->load(dst, m->ptr + offset, n);
 }

@@ -5,6 +5,17 @@
 
 #include "net/net_int.h"
 
+/* What the CPU does in a first message. */
+static const char *by_cpu(const struct bw_flow *f)
+{
+	if (f->side == BW_SINK)
+		return "written by the CPU";
+	for (size_t i = 0; i < f->n; i++)
+		if (bw_region_shares_load(f->region, f->parts[i].bytes))
+			return "read by several CPU threads";
+	return "read by the CPU";
+}
+
 /* The leg at this end. */
 static int local_leg(const struct bw_xfer *t, char *text, size_t room)
 {
@@ -14,9 +25,8 @@ static int local_leg(const struct bw_xfer *t, char *text, size_t room)
 	if (!r->map)
 		return snprintf(text, room, "host memory");
 	if (t->was_eager)
-		return snprintf(text, room, "GPU memory %s the CPU through its mapping (%s)",
-				source ? "read by" : "written by",
-				source ? r->map->load_name : r->map->store_name);
+		return snprintf(text, room, "GPU memory %s through its mapping (%s)",
+				by_cpu(&t->flow), source ? r->map->load_name : r->map->store_name);
 	if (source ? t->was_ring_out : t->was_ring_in)
 		return snprintf(text, room, "GPU memory through pinned chunks");
 	if (r->direct)

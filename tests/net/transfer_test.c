@@ -116,6 +116,43 @@ static void sizes_of(unsigned op, bool gpu_a, bool gpu_b)
 	pair_close();
 }
 
+static void path_has(struct memory *from, struct memory *to, size_t n, const char *text)
+{
+	struct barway_transfer_options o = { .operation = BARWAY_PUT, .key = &to->key };
+	struct barway_part part = { .bytes = n };
+	struct barway_transfer *t = prepare(&a, from, &part, 1, &o);
+
+	OK(barway_transfer_post(t));
+	OK(wait_both(t, BARWAY_VISIBLE));
+	CHECK_EQ(info_of(t).eager, 1);
+	CHECK_HAS(info_of(t).path, text);
+	OK(barway_transfer_free(t));
+}
+
+/* Of a context with helper threads: they load a part of what is long, and that is said. */
+static void helpers(void)
+{
+	static const size_t sizes[] = { 64, 1024, 4096, 5000, 8192 };
+	struct memory ma, mb;
+
+	param("copy_threads", "3");
+	begin();
+	memory_open(&a, &ma, true, MIB, 0);
+	memory_open(&b, &mb, true, MIB, BARWAY_REGION_PUT | BARWAY_REGION_GET);
+	for (unsigned i = 0; i < N(sizes); i++)
+		for (unsigned at = 0; at < 130; at += 43) {
+			move(BARWAY_PUT, &ma, at, &mb, 8, sizes[i], 1 + i);
+			move(BARWAY_SEND, &ma, at, &mb, 8, sizes[i], 2 + i);
+			move(BARWAY_GET, &mb, at, &ma, 8, sizes[i], 3 + i);
+		}
+	path_has(&ma, &mb, 64, "read by the CPU through");
+	path_has(&ma, &mb, 4096, "read by several CPU threads through");
+	memory_close(&a, &ma);
+	memory_close(&b, &mb);
+	pair_close();
+	param("copy_threads", "0");
+}
+
 #define SIZES(op, name) \
 static void name##_host_host(void) { sizes_of(op, false, false); } \
 static void name##_gpu_gpu(void) { sizes_of(op, true, true); } \
@@ -131,6 +168,7 @@ int main(int argc, char **argv)
 		TEST(put_host_host), TEST(put_gpu_gpu), TEST(put_host_gpu), TEST(put_gpu_host),
 		TEST(get_host_host), TEST(get_gpu_gpu), TEST(get_host_gpu), TEST(get_gpu_host),
 		TEST(send_host_host), TEST(send_gpu_gpu), TEST(send_host_gpu), TEST(send_gpu_host),
+		TEST(helpers),
 		{ 0 },
 	};
 
