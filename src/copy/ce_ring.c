@@ -16,7 +16,9 @@
 /* CE_AUTO: at less than this the driver is better, which has a ring of its own */
 #define RING_TO_GPU 65536
 #define RING_FROM_GPU 4096
-#define SHARE 32768       /* of a chunk, for one of several threads */
+#define SHARE 32768       /* of a chunk to the GPU, for one of several threads */
+#define PIECE 65536       /* of a chunk from it, for whoever is free; less of the first chunks */
+#define PIECE_LEAST 8192
 #define TURNS 256         /* of a helper that finds nothing */
 #define CHUNK_LEAST 4096
 #define CHUNK_MOST (64u << 20)
@@ -120,7 +122,7 @@ static struct ce_ring *make(struct bw_device *dev, size_t chunk, unsigned depth)
 		r->id = dev->ops->identity((uintptr_t)base);
 		r->chunk = chunk;
 		r->depth = depth;
-		r->pieces = (unsigned)((chunk + SHARE - 1) / SHARE);
+		r->pieces = (unsigned)((chunk + PIECE - 1) / PIECE);
 		return r;
 	}
 	if (!told) {
@@ -282,7 +284,8 @@ static void copy_out(const struct ce_ring *r, uint64_t piece)
 {
 	const struct ce_slot *slot = &r->slot[piece / r->pieces % r->depth];
 	size_t even = (slot->bytes + r->pieces - 1) / r->pieces;
-	size_t each = (even + CE_LINE - 1) / CE_LINE * CE_LINE;
+	size_t lines = (even + CE_LINE - 1) / CE_LINE * CE_LINE;
+	size_t each = lines < PIECE_LEAST ? PIECE_LEAST : lines;
 	size_t from = piece % r->pieces * each;
 
 	if (from >= slot->bytes)
@@ -345,5 +348,5 @@ void ce_ring_alone(struct ce_ring *r)
 
 bool ce_ring_shared(size_t bytes, unsigned threads)
 {
-	return threads > 1 && bytes > SHARE;
+	return threads > 1 && bytes > PIECE;
 }

@@ -6,7 +6,7 @@
 #include "copy/ce_int.h"
 #include "test.h"
 
-enum { CHUNK = 4096, DEPTH = 3, PIECES = 4, THREADS = 3, CHUNKS = 3000 };
+enum { CHUNK = 36864, DEPTH = 3, PIECES = 4, THREADS = 3, CHUNKS = 300 };
 
 static _Alignas(4096) unsigned char ring[DEPTH * CHUNK];
 static unsigned char host[CHUNKS * CHUNK];
@@ -59,7 +59,7 @@ static void nothing_before_it_is_here(void)
 /* Any size of a chunk, and not a byte more. */
 static void sizes(void)
 {
-	for (size_t bytes = 1; bytes <= CHUNK; bytes += bytes < 300 ? 1 : 61) {
+	for (size_t bytes = 1; bytes <= CHUNK; bytes += bytes < 300 ? 1 : 509) {
 		begin();
 		give(0, bytes);
 		arrive(0, CHUNK);
