@@ -120,6 +120,9 @@ network() {
 			--network $net --threads 0 --save "$out/netlat-$net-1K.json"
 		show "barway netlat, $net, 4 KiB" "$stage/barway" netlat --local -c 4K \
 			--network $net --threads 0 --save "$out/netlat-$net-4K.json"
+		show "barway netlat, $net, 4 KiB, helpers" env BARWAY_COPY_THREADS=4 "$stage/barway" \
+			netlat --local -c 4K --network $net --threads 0 \
+			--save "$out/netlat-$net-4K-helpers.json"
 		show "barway netlat, $net, host memory" "$stage/barway" netlat --local --host -s 4K \
 			--network $net --threads 0 --save "$out/netlat-$net-host.json"
 		show "barway netbw, $net" "$stage/barway" netbw --local -s 256M --network $net \
