@@ -17,8 +17,10 @@
 #include "core/log.h"
 #include "copy/pause.h"
 
-/* How long a helper polls after its last work: a copy that follows another finds it awake. */
+/* How long a helper polls after its last work: a copy that follows another finds it awake. One
+ * that was woken soon, so that polling on would have been as good, does it for longer then. */
 #define HOT_NS 100000u
+#define HOTTER_NS 1000000u
 #define CLOCK_POLLS 64u /* between two looks at the clock */
 #define LINE 64
 
@@ -217,7 +219,7 @@ static bool take_part(struct slot *s)
 static void *helper(void *arg)
 {
 	struct slot *s = arg;
-	uint64_t since_ns = 0;
+	uint64_t since_ns = 0, hot_ns = HOT_NS;
 	unsigned polls = 0;
 
 	while (!atomic_load_explicit(&pool.stop, memory_order_relaxed)) {
@@ -230,8 +232,9 @@ static void *helper(void *arg)
 			continue;
 		if (polls == CLOCK_POLLS) {
 			since_ns = bw_now_ns();
-		} else if (bw_now_ns() - since_ns >= HOT_NS) {
+		} else if (bw_now_ns() - since_ns >= hot_ns) {
 			fall_asleep((unsigned)(s - pool.slot));
+			hot_ns = bw_now_ns() - since_ns < HOTTER_NS ? HOTTER_NS : HOT_NS;
 			polls = 0;
 		}
 	}

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "copy/threads.h"
+#include "core/clock.h"
 #include "core/fault.h"
 #include "test.h"
 
@@ -107,6 +108,71 @@ static void parked_and_woken(void)
 		run_once(100000, 100, 3);
 		usleep(i * 500); /* asleep by now, or about to be */
 	}
+	bw_threads_leave(2);
+}
+
+/* How often helpers went to sleep: what the kernel counts of threads of their name. */
+static unsigned long sleeps(void)
+{
+	unsigned long sum = 0, n;
+	char path[300], line[200];
+	struct dirent *e;
+	DIR *d = opendir("/proc/self/task");
+	bool ours;
+	FILE *f;
+
+	CHECK(d);
+	while ((e = readdir(d))) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+		f = fopen(path, "r");
+		ours = false;
+		while (f && fgets(line, sizeof(line), f)) {
+			ours = ours || !strcmp(line, "Name:\tbarway-copy\n");
+			if (ours && sscanf(line, "voluntary_ctxt_switches: %lu", &n) == 1)
+				sum += n;
+		}
+		if (f)
+			fclose(f);
+	}
+	closedir(d);
+	return sum;
+}
+
+static void pause_us(unsigned us)
+{
+	uint64_t until = bw_now_ns() + us * 1000ull;
+
+	while (bw_now_ns() < until)
+		sched_yield();
+}
+
+/* Who is wanted again and again within a millisecond stays awake; who is not costs nothing. */
+static void awake_when_it_pays(void)
+{
+	enum { ROUNDS = 200 };
+	unsigned long before;
+	uint64_t began;
+
+	begin();
+	CHECK_EQ(bw_threads_enter(2, ""), 0);
+	for (unsigned i = 0; i < 5; i++) {
+		run_once(2000, 100, 3);
+		pause_us(400);
+	}
+	before = sleeps();
+	began = bw_now_ns();
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		run_once(2000, 100, 3);
+		pause_us(400);
+	}
+	if (bw_now_ns() - began < ROUNDS * 600000ull) /* else this machine is too slow to say */
+		CHECK(sleeps() - before < ROUNDS);
+	before = sleeps();
+	for (unsigned i = 0; i < 20; i++) {
+		run_once(2000, 100, 3);
+		usleep(5000);
+	}
+	CHECK(sleeps() - before >= 20);
 	bw_threads_leave(2);
 }
 
@@ -402,9 +468,10 @@ static void *nothing(void *arg)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		TEST(every_byte_once), TEST(parked_and_woken), TEST(as_large_as_the_largest_wish),
-		TEST(many_callers), TEST(no_thread_to_be_had), TEST(cpu_lists), TEST(bound_caller),
-		TEST(invited), TEST(forked), TEST(host_memory), { 0 },
+		TEST(every_byte_once), TEST(parked_and_woken), TEST(awake_when_it_pays),
+		TEST(as_large_as_the_largest_wish), TEST(many_callers),
+		TEST(no_thread_to_be_had), TEST(cpu_lists), TEST(bound_caller), TEST(invited),
+		TEST(forked), TEST(host_memory), { 0 },
 	};
 	pthread_t first;
 
