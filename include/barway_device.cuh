@@ -1156,7 +1156,7 @@ BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint
 		barway_gpu_sync_warp(); /* nobody stores before all have fenced */
 	}
 	barway_gpu_store_round(c, position, 0, lines, bytes, tag, words);
-	if (__builtin_expect(lines > 8, 0)) {
+	if (__builtin_expect(bytes > 8 * BARWAY_LINE_DATA, 0)) {
 		BARWAY_GPU_UNROLL
 		for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
 			if (lines > round * 8)
@@ -1322,7 +1322,7 @@ BARWAY_GPU_FN int barway_gpu_look_words(struct barway_gpu_channel *c, uint32_t r
 	for (;;) {
 		loads = c->rx_loads;
 		barway_gpu_load_round(c, 0, loads, w);
-		if (__builtin_expect(loads > 8, 0)) {
+		if (most > 8 * BARWAY_LINE_DATA && __builtin_expect(loads > 8, 0)) {
 			BARWAY_GPU_UNROLL
 			for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
 				barway_gpu_load_round(c, round, loads, w + 2 * round);
@@ -1395,8 +1395,9 @@ BARWAY_GPU_FN int barway_gpu_recv_rest(struct barway_gpu_channel *c, uint32_t li
  * barway_gpu_recv_words() - take the next message into registers; by a warp
  * @words: BARWAY_GPU_WORDS of each thread: words[i] becomes the message's word barway_gpu_word(i);
  *         0 past its end, and where that is UINT32_MAX
- * The shortest way for more than a line. The rest as barway_gpu_recv_warp(), which is this and
- * storing the words.
+ * The shortest way for more than a line; shorter still where the compiler knows that @room is at
+ * most 448 bytes, eight lines. The rest as barway_gpu_recv_warp(), which is this and storing the
+ * words.
  */
 BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *words,
 					uint32_t room, uint32_t *bytes, uint32_t *tag,
@@ -1424,7 +1425,7 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 		words[i] = 0;
 	if (lane / 4 < lines)
 		barway_gpu_unmark(w, own, words);
-	if (__builtin_expect(lines > 8, 0)) {
+	if (__builtin_expect((uint32_t)size > 8 * BARWAY_LINE_DATA, 0)) {
 		error = barway_gpu_recv_rest(c, lines, w, words, &wait);
 		if (error)
 			return error;

@@ -20,7 +20,7 @@
 /* How long a helper polls after its last work: a copy that follows another finds it awake. One
  * that was woken soon, so that polling on would have been as good, does it for longer then. */
 #define HOT_NS 100000u
-#define HOTTER_NS 1000000u
+#define HOTTER_NS 2000000u
 #define CLOCK_POLLS 64u /* between two looks at the clock */
 #define LINE 64
 

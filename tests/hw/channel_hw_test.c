@@ -15,18 +15,18 @@ static uint64_t seed = 1;
 
 /* ---- there and back ---------------------------------------------------------------------- */
 
-static unsigned random_bytes(void)
+static unsigned random_bytes(unsigned most)
 {
-	return (unsigned)(test_random(&seed) >> 33) % (BARWAY_MESSAGE_MAX + 1);
+	return (unsigned)(test_random(&seed) >> 33) % (most + 1);
 }
 
 #define IN_FLIGHT 16u
 
 /*
- * Messages of all sizes, up to @flight of them under way: what one direction holds, or the kernel
- * would wait for room while we do.
+ * Messages of all sizes to @most, up to @flight of them under way: what one direction holds, or the
+ * kernel would wait for room while we do.
  */
-static void echo_all(uint64_t n, unsigned flight)
+static void echo_all(uint64_t n, unsigned flight, unsigned most)
 {
 	static uint64_t sent[IN_FLIGHT][BARWAY_MESSAGE_MAX / 8], got[BARWAY_MESSAGE_MAX / 8];
 	unsigned sizes[IN_FLIGHT], tags[IN_FLIGHT], tag = 0;
@@ -37,7 +37,7 @@ static void echo_all(uint64_t n, unsigned flight)
 		unsigned i = out % IN_FLIGHT;
 
 		if (out < n && out - in < flight && (out == in || test_random(&seed) >> 62)) {
-			sizes[i] = random_bytes();
+			sizes[i] = random_bytes(most);
 			tags[i] = (unsigned)(test_random(&seed) >> 40) % (BARWAY_TAG_MAX + 1);
 			test_fill(sent[i], sizes[i], out);
 			OK(barway_channel_send(hw.channel, sent[i], sizes[i], tags[i], WAIT_NS));
@@ -54,33 +54,35 @@ static void echo_all(uint64_t n, unsigned flight)
 	}
 }
 
-static void echo_form(const struct bench_kernel *kernel, unsigned threads)
+static void echo_form(const struct bench_kernel *kernel, unsigned threads, unsigned most)
 {
 	start();
 	for (uint32_t flags = 0; flags <= RELAXED; flags += RELAXED) {
 		open_channel(launch, ONE_WAY);
 		use_echo(kernel, threads, 50000000, UINT64_MAX, flags);
-		echo_all(many(50000, 2000), IN_FLIGHT);
+		echo_all(many(50000, 2000), IN_FLIGHT, most);
 		close_channel();
 	}
 }
 
 static void echo_by_a_thread(void)
 {
-	echo_form(&gpu_kernel_echo, 1);
+	echo_form(&gpu_kernel_echo, 1, BARWAY_MESSAGE_MAX);
 }
 
 static void echo_by_a_warp(void)
 {
-	echo_form(&gpu_kernel_echo_warp, 32);
-	if (!hw.soft) /* there a message of one line */
-		echo_form(&gpu_kernel_echo_words, 32);
+	echo_form(&gpu_kernel_echo_warp, 32, BARWAY_MESSAGE_MAX);
+	if (hw.soft) /* there a message of one line */
+		return;
+	echo_form(&gpu_kernel_echo_words, 32, BARWAY_MESSAGE_MAX);
+	echo_form(&gpu_kernel_echo_eight_lines, 32, 8 * BARWAY_LINE_DATA);
 }
 
 static void echo_by_a_block(void)
 {
-	echo_form(&gpu_kernel_echo_block, 32);
-	echo_form(&gpu_kernel_echo_block, 256);
+	echo_form(&gpu_kernel_echo_block, 32, BARWAY_MESSAGE_MAX);
+	echo_form(&gpu_kernel_echo_block, 256, BARWAY_MESSAGE_MAX);
 }
 
 /* The smallest rings: every few messages they wrap, and what was taken has to be said often. */
@@ -89,7 +91,8 @@ static void echo_through_small_rings(void)
 	start();
 	open_channel(launch, BARWAY_RING_LINES_MIN * BARWAY_LINE_BYTES);
 	use_echo(&gpu_kernel_echo_warp, 32, 50000000, UINT64_MAX, 0);
-	echo_all(many(50000, 2000), BARWAY_RING_LINES_MIN / BARWAY_MESSAGE_LINES);
+	echo_all(many(50000, 2000), BARWAY_RING_LINES_MIN / BARWAY_MESSAGE_LINES,
+		 BARWAY_MESSAGE_MAX);
 	close_channel();
 }
 

@@ -146,7 +146,7 @@ static void pause_us(unsigned us)
 		sched_yield();
 }
 
-/* Who is wanted again and again within a millisecond stays awake; who is not costs nothing. */
+/* Who is wanted again and again within two milliseconds stays awake; who is not costs nothing. */
 static void awake_when_it_pays(void)
 {
 	enum { ROUNDS = 200 };
