@@ -278,8 +278,8 @@ BARWAY_GPU_FN uint32_t barway_gpu_place(void)
 /*
  * How far it is to the word at @at, in cycles: by an atomic operation that changes nothing, because
  * that is done where the memory is at home. A load may find a copy that is nearer. Of system scope:
- * the CPU may be storing the word. Each thread of a warp takes a word of its own, so that however
- * many ask it is one access.
+ * the CPU may be storing the word. Each thread of a warp takes a word of its own: else they would
+ * be done one after the other.
  */
 BARWAY_GPU_FN uint32_t barway_gpu_distance(uint64_t at)
 {
@@ -883,17 +883,23 @@ BARWAY_GPU_FN void barway_gpu_taken(struct barway_gpu_channel *c, uint64_t lines
 		barway_gpu_st(c->gpu + BARWAY_GPU_RX_TAIL, c->rx_tail);
 }
 
-/*
- * Before the next message is looked for: tells the CPU what was taken if that is a good part of the
- * ring. Not when it is taken: the fence would hold up what the message asks for.
- */
-BARWAY_GPU_FN void barway_gpu_say_due(struct barway_gpu_channel *c, int leader)
+/* Tells the CPU what was taken if it was not told of @most lines. */
+BARWAY_GPU_FN void barway_gpu_say_from(struct barway_gpu_channel *c, uint32_t most, int leader)
 {
-	if ((uint32_t)c->rx_tail - (uint32_t)c->rx_said < c->rx_lines / BARWAY_CREDIT_PART)
+	if ((uint32_t)c->rx_tail - (uint32_t)c->rx_said < most)
 		return;
 	if (leader)
 		barway_gpu_say_taken(c);
 	c->rx_said = c->rx_tail;
+}
+
+/*
+ * Before the next message is looked for. Not when it is taken: the fence would hold up what the
+ * message asks for.
+ */
+BARWAY_GPU_FN void barway_gpu_say_due(struct barway_gpu_channel *c, int leader)
+{
+	barway_gpu_say_from(c, c->rx_lines / BARWAY_CREDIT_PART, leader);
 }
 
 /* Word @i of the line @w, with the bit that its mark displaced. */
@@ -945,15 +951,10 @@ BARWAY_GPU_FN void barway_gpu_put_line(uint64_t *data, uint32_t bytes, uint32_t 
 	barway_gpu_put_words(data, bytes, line, words);
 }
 
-/**
- * barway_gpu_recv_line() - take the next message, of at most 56 bytes, into registers
- * @words: seven; those past its size are 0
- * By one thread. The shortest way: words that the caller does not look at cost nothing. A longer
- * message is BARWAY_GPU_EMSGSIZE, and stays. The rest as barway_gpu_recv().
- */
-BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *words,
-				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
-				       unsigned flags)
+/* A message of one line, and at most @room bytes. */
+BARWAY_GPU_FN int barway_gpu_recv_one(struct barway_gpu_channel *c, uint64_t *words, uint32_t room,
+				      uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				      unsigned flags)
 {
 	uint64_t w[BARWAY_LINE_WORDS];
 	struct barway_gpu_wait wait;
@@ -966,7 +967,7 @@ BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *w
 		if (error)
 			return error;
 	}
-	size = barway_gpu_size(w[0], c->rx_tail, BARWAY_LINE_DATA);
+	size = barway_gpu_size(w[0], c->rx_tail, room < BARWAY_LINE_DATA ? room : BARWAY_LINE_DATA);
 	if (size < 0)
 		return size;
 	barway_gpu_line_words(w, words);
@@ -977,6 +978,19 @@ BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *w
 	if (tag)
 		*tag = (uint32_t)(w[0] >> 32) & 0xfff;
 	return 0;
+}
+
+/**
+ * barway_gpu_recv_line() - take the next message, of at most 56 bytes, into registers
+ * @words: seven; those past its size are 0
+ * By one thread. The shortest way: words that the caller does not look at cost nothing. A longer
+ * message is BARWAY_GPU_EMSGSIZE, and stays. The rest as barway_gpu_recv().
+ */
+BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *words,
+				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
+				       unsigned flags)
+{
+	return barway_gpu_recv_one(c, words, BARWAY_LINE_DATA, bytes, tag, timeout_ns, flags);
 }
 
 /**
@@ -1040,8 +1054,7 @@ BARWAY_GPU_FN int barway_gpu_recv(struct barway_gpu_channel *c, void *data, uint
 #define barway_gpu_word(i) ((uint32_t)(i))
 #define barway_gpu_send_warp barway_gpu_send
 #define barway_gpu_send_words barway_gpu_send_line /* of one thread: one line */
-#define barway_gpu_recv_words(c, words, room, bytes, tag, timeout_ns, flags) \
-	((void)(room), barway_gpu_recv_line((c), (words), (bytes), (tag), (timeout_ns), (flags)))
+#define barway_gpu_recv_words barway_gpu_recv_one
 #define barway_gpu_send_block barway_gpu_send
 #define barway_gpu_send_each barway_gpu_send
 #define barway_gpu_recv_warp barway_gpu_recv
@@ -1241,9 +1254,13 @@ BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void 
 	return 0;
 }
 
-/* What was taken, as the first thread knows it: it may have taken some by itself. */
+/*
+ * What was taken, as the first thread knows it: it may have taken some by itself. And the twin that
+ * it reads: what one thread has found there the others load after it.
+ */
 BARWAY_GPU_FN void barway_gpu_agree(struct barway_gpu_channel *c)
 {
+	c->rx_ring = barway_gpu_shfl64(c->rx_ring, 0);
 	c->rx_tail = barway_gpu_shfl64(c->rx_tail, 0);
 	c->rx_said = barway_gpu_shfl64(c->rx_said, 0);
 }
@@ -1336,7 +1353,7 @@ BARWAY_GPU_FN int barway_gpu_look_words(struct barway_gpu_channel *c, uint32_t r
 		if (size <= most && !(need & ~there))
 			return (int)size;
 		if ((there & 15) != 15)
-			need = 15; /* not even the first line: is that a stray? */
+			need = 15; /* of the first line alone: this is not its size */
 		else if (size > most)
 			return size > BARWAY_MESSAGE_MAX ? BARWAY_GPU_EBADMSG :
 							   BARWAY_GPU_EMSGSIZE;
@@ -1370,25 +1387,31 @@ BARWAY_GPU_FN int barway_gpu_wait_round(struct barway_gpu_channel *c, uint32_t r
 	}
 }
 
-/* What is past the first eight lines of a message of @lines. */
-BARWAY_GPU_FN int barway_gpu_recv_rest(struct barway_gpu_channel *c, uint32_t lines, uint64_t *w,
-				       uint64_t *words, struct barway_gpu_wait *wait)
+/* Waits for what is past the first eight lines of a message of @lines. */
+BARWAY_GPU_FN int barway_gpu_wait_rest(struct barway_gpu_channel *c, uint32_t lines, uint64_t *w,
+				       struct barway_gpu_wait *wait)
+{
+	int error = 0;
+
+	BARWAY_GPU_UNROLL
+	for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
+		if (!error && lines > round * 8)
+			error = barway_gpu_wait_round(c, round, lines, w + 2 * round, wait);
+	return error;
+}
+
+BARWAY_GPU_FN void barway_gpu_unmark_rest(uint32_t lines, const uint64_t *w, uint64_t *words)
 {
 	uint32_t lane = barway_gpu_lane(), own;
-	int error;
 
 	BARWAY_GPU_UNROLL
 	for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++) {
 		if (lines <= round * 8)
 			continue;
-		error = barway_gpu_wait_round(c, round, lines, w + 2 * round, wait);
-		if (error)
-			return error;
 		own = barway_gpu_shfl((uint32_t)(w[2 * round] >> 32), lane & 28);
 		if (round * 8 + lane / 4 < lines)
 			barway_gpu_unmark(w + 2 * round, own, words + 2 * round);
 	}
-	return 0;
 }
 
 /**
@@ -1420,16 +1443,18 @@ BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *
 		if (error)
 			return error;
 	}
+	if (__builtin_expect((uint32_t)size > 8 * BARWAY_LINE_DATA, 0)) {
+		error = barway_gpu_wait_rest(c, lines, w, &wait);
+		if (error)
+			return error;
+	}
 	BARWAY_GPU_UNROLL
 	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
 		words[i] = 0;
 	if (lane / 4 < lines)
 		barway_gpu_unmark(w, own, words);
-	if (__builtin_expect((uint32_t)size > 8 * BARWAY_LINE_DATA, 0)) {
-		error = barway_gpu_recv_rest(c, lines, w, words, &wait);
-		if (error)
-			return error;
-	}
+	if (__builtin_expect((uint32_t)size > 8 * BARWAY_LINE_DATA, 0))
+		barway_gpu_unmark_rest(lines, w, words);
 	c->rx_loads = lines;
 	barway_gpu_sync_warp(); /* what one has seen the others load after it */
 	barway_gpu_acquire(c, c->rx_tail, flags);
@@ -1566,6 +1591,8 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 	barway_gpu_acquire(c, c->rx_tail + last - 1, flags);
 	barway_gpu_sync_warp(); /* all have loaded: the lines may be written again */
 	barway_gpu_taken(c, last, !lane);
+	/* of the smallest ring that may be nearly all: there stays room for the longest message */
+	barway_gpu_say_from(c, c->rx_lines - BARWAY_MESSAGE_LINES + 1, !lane);
 	if (bytes && lane < count)
 		*bytes = (uint32_t)(control >> 44) & 0xfff;
 	if (tag && lane < count)

@@ -512,6 +512,521 @@ static void shares_words(void)
 		CHECK_EQ(owners[i], 1);
 }
 
+/* ---- rings without the library --------------------------------------------------------------- */
+
+/*
+ * One thread more plays the CPU, which stores word by word in random order, both rings in plain
+ * memory: each word of a message is at some time the one that is not there yet.
+ */
+#define RAW_LINES 64u
+#define RAW_DATA(i) (0x8000000000000000ull | (uint64_t)mix(i) << 31 | mix(~(i))) /* all top bits */
+
+static const uint32_t raw_sizes[] = {
+	0, 1, 7, 8, 9, 55, 56, 57, 63, 64, 112, 113, 392, 393, 440, 447, 448, 449, 455, 456, 504,
+	840, 888, 895, 896, 897, 903, 904, 952, 1000, 1008, 1009, 1015, 1016, 1017, 1023, 1024, 20,
+	1024, 0,
+};
+#define RAW_SIZES (sizeof(raw_sizes) / sizeof(raw_sizes[0]))
+
+static struct {
+	uint64_t gpu[BARWAY_GPU_BYTES(RAW_LINES) / 8] __attribute__((aligned(8192)));
+	uint64_t host[(BARWAY_HOST_RING + RAW_LINES * 64) / 8] __attribute__((aligned(4096)));
+	uint64_t lines, sent; /* lines and messages stored for the GPU */
+	uint64_t got;         /* lines taken of the ring to the CPU */
+	unsigned how;         /* what a case is about */
+	unsigned line, word;
+	const char *expect;
+} raw;
+
+static void raw_begin(uint64_t position)
+{
+	memset(&raw, 0, sizeof(raw));
+	memset(&k, 0, sizeof(k));
+	raw.lines = raw.got = position;
+	k.warps = 1;
+	k.handle = (struct barway_channel_gpu){
+		.gpu = (uintptr_t)raw.gpu, .host = (uintptr_t)raw.host,
+		.rx_lines = RAW_LINES, .tx_lines = RAW_LINES,
+	};
+	raw.gpu[BARWAY_GPU_TX_CREDIT / 8] = raw.gpu[BARWAY_GPU_TX_RESERVED / 8] =
+	raw.gpu[BARWAY_GPU_TX_HEAD / 8] = raw.gpu[BARWAY_GPU_RX_TAIL / 8] =
+	raw.gpu[BARWAY_GPU_RX_SAID / 8] = raw.host[BARWAY_HOST_RX_CREDIT / 8] = position;
+	for (uint64_t p = position - RAW_LINES; p != position; p++)
+		for (unsigned i = 0; i < 8; i++) { /* all of the lap before */
+			uint64_t v = (uint64_t)BARWAY_LINE_MARK(p, RAW_LINES) << 63 |
+				     (i ? ~0ull >> 1 : p & 0xffffffff);
+
+			uint64_t *line = &raw.gpu[BARWAY_GPU_RING / 8 + p % RAW_LINES * 8];
+
+			line[i] = line[BARWAY_RING_TWIN / 8 + i] = v;
+			raw.host[BARWAY_HOST_RING / 8 + p % RAW_LINES * 8 + i] = v;
+		}
+}
+
+static uint32_t raw_size(uint64_t n)
+{
+	return raw_sizes[n < RAW_SIZES ? n : mix(n) % RAW_SIZES];
+}
+
+/* Word @i of message @n: the bytes past its end are 0. */
+static uint64_t raw_word(uint64_t n, uint32_t i)
+{
+	uint32_t bytes = raw_size(n), left = i * 8 < bytes ? bytes - i * 8 : 0;
+	uint64_t v = RAW_DATA(n * 131 + i);
+
+	return left >= 8 ? v : v & ((1ull << 8 * left) - 1);
+}
+
+/* Word @i of line @line of message @n at @p, by the text of barway_channel_abi.h. */
+static uint64_t raw_line_word(uint64_t n, uint64_t p, uint32_t line, uint32_t i)
+{
+	uint64_t mark = (uint64_t)BARWAY_LINE_MARK(p + line, RAW_LINES) << 63, v;
+
+	if (i)
+		return (raw_word(n, line * 7 + i - 1) & ~(1ull << 63)) | mark;
+	v = mark | (uint32_t)(p + line) |
+	    (line ? 0xfffull << 44 : (uint64_t)raw_size(n) << 44 | (n & 0xfff) << 32);
+	for (i = 1; i < 8; i++)
+		v |= raw_word(n, line * 7 + i - 1) >> 63 << (55 + i);
+	return v;
+}
+
+static void raw_put(uint64_t p, uint32_t i, uint64_t v)
+{
+	uint64_t *at = &raw.gpu[BARWAY_GPU_RING / 8 + p % RAW_LINES * 8 + i];
+
+	at[0] = at[BARWAY_RING_TWIN / 8] = v;
+}
+
+/* Message @n, but for the word @but of it (line * 8 + word); @yields: others go on in between. */
+static void raw_store(uint64_t n, uint32_t but, bool yields)
+{
+	uint32_t words = BARWAY_MESSAGE_LINES_OF(raw_size(n)) * 8, from = lanes_random(words);
+	uint32_t step = words % 3 ? 3 : words % 5 ? 5 : words % 7 ? 7 : 11;
+
+	for (uint32_t i = 0; i < words; i++) {
+		uint32_t at = (from + i * step) % words;
+
+		if (at != but)
+			raw_put(raw.lines + at / 8, at % 8,
+				raw_line_word(n, raw.lines, at / 8, at % 8));
+		if (yields && !lanes_random(8))
+			lanes_leave(LANE_READY, "");
+	}
+}
+
+/* Stores the messages up to k.count as soon as there is room for each. */
+static void raw_cpu_sends(void)
+{
+	for (; raw.sent < k.count && !k.wrong[0]; raw.sent++) {
+		uint32_t lines = BARWAY_MESSAGE_LINES_OF(raw_size(raw.sent));
+
+		while (raw.lines + lines - raw.host[BARWAY_HOST_RX_CREDIT / 8] > RAW_LINES &&
+		       !k.wrong[0])
+			lanes_leave(LANE_READY, "");
+		if (!lanes_random(3))
+			for (unsigned i = lanes_random(100); i; i--)
+				lanes_leave(LANE_READY, "");
+		raw_store(raw.sent, UINT32_MAX, true);
+		raw.lines += lines;
+	}
+	raw.gpu[BARWAY_GPU_CLOSED / 8] = 1;
+}
+
+/* Every bit of what comes is as it is written in barway_channel_abi.h. */
+static void raw_cpu_takes(void)
+{
+	for (uint64_t n = 0; n < k.count; n++) {
+		uint32_t lines = BARWAY_MESSAGE_LINES_OF(raw_size(n));
+
+		for (uint32_t i = 0; i < lines * 8; i++) {
+			uint64_t p = raw.got + i / 8;
+			const uint64_t *at = &raw.host[BARWAY_HOST_RING / 8 + p % RAW_LINES * 8 +
+						       i % 8];
+
+			while (*at >> 63 != BARWAY_LINE_MARK(p, RAW_LINES) && !k.wrong[0])
+				lanes_leave(LANE_READY, "");
+			if (*at != raw_line_word(n, raw.got, i / 8, i % 8)) {
+				complain("not as it should be on its way", n);
+				return;
+			}
+		}
+		raw.got += lines;
+		raw.gpu[BARWAY_GPU_TX_CREDIT / 8] = raw.got;
+	}
+}
+
+static void raw_warp_echoes(void)
+{
+	uint64_t words[BARWAY_GPU_WORDS + 1], n = 0;
+	struct barway_gpu_channel c;
+	uint32_t bytes, tag;
+	int error;
+
+	attach(&c);
+	for (;; n++) {
+		bytes = tag = 0xdead;
+		for (uint32_t i = 0; i <= BARWAY_GPU_WORDS; i++)
+			words[i] = ~0ull;
+		error = barway_gpu_recv_words(&c, words, BARWAY_MESSAGE_MAX, &bytes, &tag,
+					      5 * SECONDS, n % 2 ? BARWAY_GPU_RELAXED : 0);
+		if (error)
+			break;
+		if (bytes != raw_size(n) || tag != (n & 0xfff))
+			complain("another size or tag", n);
+		for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++) {
+			uint32_t at = barway_gpu_word(i);
+
+			if (words[i] != (at == UINT32_MAX ? 0 : raw_word(n, at)))
+				complain("another word", n);
+			if (at == UINT32_MAX)
+				words[i] = ~0ull; /* does not matter */
+		}
+		if (words[BARWAY_GPU_WORDS] != ~0ull)
+			complain("more words than there are", n);
+		error = barway_gpu_send_words(&c, words, bytes, tag, 5 * SECONDS, 0);
+		if (error)
+			break;
+	}
+	if (error != BARWAY_GPU_EPIPE || n != k.count)
+		complain("the end before it", n);
+	done(&c, error, n);
+}
+
+static void raw_echo_thread(void *arg)
+{
+	(void)arg;
+	if (barway_gpu_thread() < 32)
+		raw_warp_echoes();
+	else if (barway_gpu_thread() == 32)
+		raw_cpu_sends();
+	else if (barway_gpu_thread() == 33)
+		raw_cpu_takes();
+}
+
+/* Both ways word by word; the last one, long or short, is there before the end is. */
+static void raw_echo(void)
+{
+	for (uint64_t seed = 1; seed < 9; seed++) {
+		const char *diverged;
+
+		raw_begin(seed % 2 ? 0 : (1ull << 32) - 700 + seed);
+		k.flags = seed & BARWAY_GPU_SOLE;
+		k.count = 300 + seed;
+		diverged = lanes_run(64, raw_echo_thread, NULL, seed);
+		if (diverged || k.wrong[0])
+			FAIL("%s", diverged ? diverged : k.wrong);
+		CHECK_EQ(k.taken[0], k.count);
+		for (unsigned i = 0; i < 32; i++)
+			CHECK_EQ(k.result[i], BARWAY_GPU_EPIPE);
+		CHECK_EQ(raw.host[BARWAY_HOST_RX_CREDIT / 8], raw.lines);
+	}
+}
+
+/* By thread 0, which the others wait for. */
+#define RAW_ALONE(what) do { \
+	barway_gpu_sync_warp(); \
+	if (!barway_gpu_lane()) { \
+		what; \
+	} \
+	barway_gpu_sync_warp(); \
+} while (0)
+
+static void raw_expect(struct barway_gpu_channel *c, uint32_t room, int want, const char *what)
+{
+	uint64_t words[BARWAY_GPU_WORDS], tail = c->rx_tail;
+	uint32_t bytes = 12345, tag = 12345, lines = 0;
+	int got = barway_gpu_recv_words(c, words, room, &bytes, &tag, 0, 0);
+
+	if (got != want) {
+		if (!k.wrong[0])
+			snprintf(k.wrong, sizeof(k.wrong),
+				 "%s: %d, not %d: case %u, line %u, word %u",
+				 what, got, want, raw.how, raw.line, raw.word);
+		return;
+	}
+	if (got && (bytes != 12345 || tag != 12345))
+		complain("written in vain", raw.sent);
+	if (!got) {
+		lines = BARWAY_MESSAGE_LINES_OF(raw_size(tag));
+		if (bytes != raw_size(tag))
+			complain("another size", tag);
+		for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
+			if (barway_gpu_word(i) != UINT32_MAX &&
+			    words[i] != raw_word(tag, barway_gpu_word(i)))
+				complain("another word", tag);
+	}
+	if (c->rx_tail != tail + lines)
+		complain("so many lines taken", c->rx_tail - tail);
+}
+
+enum { RAW_LATE, RAW_PLACE, RAW_BEGINS, RAW_CLOSED, RAW_CASES };
+
+/* Message @n after @before, with raw.line and raw.word late or bad. */
+static void raw_bad(struct barway_gpu_channel *c, uint64_t n, uint64_t before)
+{
+	uint32_t lines = BARWAY_MESSAGE_LINES_OF(raw_size(n)), at = raw.line * 8 + raw.word;
+	uint64_t good = 0;
+
+	RAW_ALONE(raw_store(before, UINT32_MAX, false);
+		  raw.lines += BARWAY_MESSAGE_LINES_OF(raw_size(before)));
+	raw_expect(c, BARWAY_MESSAGE_MAX, 0, "the one before");
+	RAW_ALONE(raw_store(n, at, false);
+		  raw.lines += lines;
+		  raw_store(before, UINT32_MAX, false); /* the next one is there already */
+		  raw.lines -= lines);
+	good = raw_line_word(n, raw.lines, raw.line, raw.word);
+	raw_expect(c, BARWAY_MESSAGE_MAX, BARWAY_GPU_EAGAIN, "not all there");
+	if (raw.how == RAW_PLACE) {
+		RAW_ALONE(raw_put(raw.lines + raw.line, 0, good ^ 1ull << mix(at) % 32));
+		raw_expect(c, BARWAY_MESSAGE_MAX, BARWAY_GPU_EBADMSG, "of another place");
+	} else if (raw.how == RAW_BEGINS && raw.line) {
+		RAW_ALONE(raw_put(raw.lines + raw.line, 0, good ^ 1ull << (44 + mix(at) % 12)));
+		raw_expect(c, BARWAY_MESSAGE_MAX, BARWAY_GPU_EBADMSG, "one begins within");
+	} else if (raw.how == RAW_BEGINS) {
+		RAW_ALONE(raw_put(raw.lines, 0, (good & ~(0xfffull << 44)) |
+				  (uint64_t)(BARWAY_MESSAGE_MAX + 1 + mix(at) % 3071) << 44));
+		raw_expect(c, UINT32_MAX, BARWAY_GPU_EBADMSG, "of no size that can be");
+	} else if (raw.how == RAW_CLOSED) {
+		RAW_ALONE(raw.gpu[BARWAY_GPU_CLOSED / 8] = 1);
+		raw_expect(c, BARWAY_MESSAGE_MAX, BARWAY_GPU_EPIPE, "half of it, and the end");
+		RAW_ALONE(raw_put(raw.lines + raw.line, raw.word, good));
+		raw_expect(c, BARWAY_MESSAGE_MAX, 0, "before the end");
+		RAW_ALONE(raw.gpu[BARWAY_GPU_CLOSED / 8] = 0; raw.lines += lines);
+		raw_expect(c, BARWAY_MESSAGE_MAX, 0, "the next one");
+		RAW_ALONE(raw.lines += BARWAY_MESSAGE_LINES_OF(raw_size(before)));
+		return;
+	}
+	RAW_ALONE(raw_put(raw.lines + raw.line, raw.word, good));
+	if (raw_size(n))
+		raw_expect(c, raw_size(n) - 1, BARWAY_GPU_EMSGSIZE, "no room");
+	raw_expect(c, raw_size(n), 0, "in the end");
+	raw_expect(c, BARWAY_MESSAGE_MAX, 0, "the next one");
+	RAW_ALONE(raw.lines += lines + BARWAY_MESSAGE_LINES_OF(raw_size(before)));
+}
+
+static void raw_bads(void *arg)
+{
+	static const uint32_t after[] = { 0, 11, 17, 26, 36 }; /* of 1, 3, 9, 17 and 19 lines */
+	struct barway_gpu_channel c;
+
+	(void)arg;
+	attach(&c);
+	for (uint32_t n = 0; n < RAW_SIZES && !k.wrong[0]; n++)
+		for (uint32_t i = 0; i < BARWAY_MESSAGE_LINES_OF(raw_size(n)) * 8; i++)
+			for (uint32_t j = 0; j < 5; j++) {
+				RAW_ALONE(raw.how = lanes_random(RAW_CASES);
+					  raw.line = i / 8; raw.word = raw.how == RAW_PLACE ||
+					  raw.how == RAW_BEGINS ? 0 : i % 8);
+				if (mix(n * 4099 + i * 5 + j) % 30 == 0)
+					raw_bad(&c, n, after[j]);
+			}
+	done(&c, 0, 0);
+}
+
+/* A word that comes late, a line that belongs elsewhere, the end, no room: after short and long. */
+static void raw_late_and_bad(void)
+{
+	const char *diverged;
+
+	for (uint64_t seed = 1; seed < 3; seed++) {
+		raw_begin(seed == 1 ? 0 : (1ull << 32) - 9);
+		diverged = lanes_run(32, raw_bads, NULL, seed);
+		if (diverged || k.wrong[0])
+			FAIL("%s", diverged ? diverged : k.wrong);
+	}
+}
+
+/* The last word of a message and, at once, the end: a try sees the message, or tries again. */
+static void raw_end_thread(void *arg)
+{
+	uint64_t words[BARWAY_GPU_WORDS], n = 0;
+	struct barway_gpu_channel c;
+	int error;
+
+	(void)arg;
+	if (barway_gpu_thread() == 32) {
+		uint32_t at = lanes_random(BARWAY_MESSAGE_LINES_OF(raw_size(raw.how)) * 8);
+
+		raw_store(raw.how, at, false);
+		for (unsigned i = lanes_random(200); i; i--)
+			lanes_leave(LANE_READY, "");
+		raw_put(at / 8, at % 8, raw_line_word(raw.how, 0, at / 8, at % 8));
+		raw.gpu[BARWAY_GPU_CLOSED / 8] = 1;
+	}
+	if (barway_gpu_thread() >= 32)
+		return;
+	attach(&c);
+	do {
+		error = barway_gpu_recv_words(&c, words, 1024, NULL, NULL, 0, 0);
+		n += !error;
+	} while (!error || error == BARWAY_GPU_EAGAIN);
+	done(&c, error, n);
+}
+
+static void raw_end(void)
+{
+	for (uint64_t seed = 1; seed < 300; seed++) {
+		const char *diverged;
+
+		raw_begin(0);
+		raw.how = seed % RAW_SIZES;
+		diverged = lanes_run(64, raw_end_thread, NULL, seed);
+		if (diverged || k.wrong[0])
+			FAIL("%s", diverged ? diverged : k.wrong);
+		CHECK_EQ(k.result[31], BARWAY_GPU_EPIPE);
+		CHECK_EQ(k.taken[31], 1);
+	}
+}
+
+static void raw_refuses_thread(void *arg)
+{
+	uint64_t words[BARWAY_GPU_WORDS] = { 0 };
+	struct barway_gpu_channel c;
+
+	(void)arg;
+	attach(&c);
+	/* no byte of what is too large is loaded */
+	if (barway_gpu_send_warp(&c, NULL, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) !=
+	    BARWAY_GPU_EMSGSIZE ||
+	    barway_gpu_send_warp(&c, NULL, UINT32_MAX, 0, 0, 0) != BARWAY_GPU_EMSGSIZE ||
+	    barway_gpu_send_words(&c, words, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) !=
+	    BARWAY_GPU_EMSGSIZE ||
+	    barway_gpu_send_words(&c, words, 8, BARWAY_TAG_MAX + 1, 0, 0) != BARWAY_GPU_EINVAL)
+		complain("not refused", 0);
+	done(&c, 0, 0);
+}
+
+static void raw_refuses(void)
+{
+	const char *diverged;
+
+	raw_begin(0);
+	diverged = lanes_run(32, raw_refuses_thread, NULL, 1);
+	if (diverged || k.wrong[0])
+		FAIL("%s", diverged ? diverged : k.wrong);
+	CHECK_EQ(raw.gpu[BARWAY_GPU_TX_HEAD / 8], 0);
+}
+
+/* What was taken is said at the start of the receive after it was a quarter, and not before. */
+static void raw_says_thread(void *arg)
+{
+	uint64_t words[7], data[2], said = 0, taken = 0;
+	struct barway_gpu_channel c;
+	int form = *(int *)arg, error;
+
+	attach(&c);
+	for (unsigned i = 0; i < 200; i++) {
+		uint32_t n = mix(i) % 3 ? 1 : 10; /* of 1 or of 3 lines */
+
+		if (form != 0 && form != 1)
+			n = 1;
+		RAW_ALONE(raw_store(n, UINT32_MAX, false);
+			  raw.lines += BARWAY_MESSAGE_LINES_OF(raw_size(n)));
+		if (taken - said >= RAW_LINES / 4)
+			said = taken;
+		error = form == 0 ? barway_gpu_recv_words(&c, words, 1024, NULL, NULL, SECONDS, 0) :
+			form == 1 ? barway_gpu_recv_warp(&c, k.message[0], 1024, NULL, NULL,
+							 SECONDS, 0) :
+			form == 2 ? barway_gpu_recv_each(&c, data, 8, NULL, NULL, SECONDS, 0) - 1 :
+			form == 3 && barway_gpu_lane() ? 0 :
+			form == 3 ? barway_gpu_recv(&c, data, 8, NULL, NULL, SECONDS, 0) :
+			barway_gpu_lane() ? 0 :
+			barway_gpu_recv_line(&c, words, NULL, NULL, SECONDS, 0);
+		taken += BARWAY_MESSAGE_LINES_OF(raw_size(n));
+		RAW_ALONE(if (error || raw.host[BARWAY_HOST_RX_CREDIT / 8] != said ||
+			      raw.gpu[BARWAY_GPU_RX_SAID / 8] != said ||
+			      raw.gpu[BARWAY_GPU_RX_TAIL / 8] != taken)
+				complain("said too early, or late", i));
+	}
+	RAW_ALONE(barway_gpu_leave(&c));
+	done(NULL, raw.host[BARWAY_HOST_RX_CREDIT / 8] != taken, 0);
+}
+
+static void raw_says(void)
+{
+	for (int form = 0; form < 5; form++) {
+		const char *diverged;
+
+		raw_begin(0);
+		diverged = lanes_run(32, raw_says_thread, &form, 1);
+		if (diverged || k.wrong[0])
+			FAIL("form %d: %s", form, diverged ? diverged : k.wrong);
+		for (unsigned i = 0; i < 32; i++)
+			CHECK_EQ(k.result[i], 0);
+	}
+}
+
+/* The number of a message of the largest size. */
+static uint64_t raw_longest(void)
+{
+	uint64_t n = 0;
+
+	while (raw_size(n) != BARWAY_MESSAGE_MAX)
+		n++;
+	return n;
+}
+
+/* Half of a message that is not waited for: nothing of it is written. */
+static void raw_half_thread(void *arg)
+{
+	uint64_t words[BARWAY_GPU_WORDS];
+	struct barway_gpu_channel c;
+	int error;
+
+	(void)arg;
+	attach(&c);
+	RAW_ALONE(raw_store(raw_longest(), 10 * 8, false));
+	for (unsigned i = 0; i < BARWAY_GPU_WORDS; i++)
+		words[i] = 0x1234;
+	error = barway_gpu_recv_words(&c, words, BARWAY_MESSAGE_MAX, NULL, NULL, 0, 0);
+	for (unsigned i = 0; i < BARWAY_GPU_WORDS; i++)
+		if (words[i] != 0x1234)
+			complain("written for nothing", i);
+	done(NULL, error, 0);
+}
+
+static void raw_half(void)
+{
+	const char *diverged;
+
+	raw_begin(0);
+	diverged = lanes_run(32, raw_half_thread, NULL, 1);
+	if (diverged || k.wrong[0])
+		FAIL("%s", diverged ? diverged : k.wrong);
+	CHECK_EQ(k.result[0], BARWAY_GPU_EAGAIN);
+}
+
+/* Many that are taken at once leave room for the longest message, whatever the kernel does next. */
+static void raw_room_thread(void *arg)
+{
+	struct barway_gpu_channel c;
+	uint64_t data[2];
+	int got = 0;
+
+	(void)arg;
+	attach(&c);
+	for (unsigned i = 0; i < 15; i++) {
+		RAW_ALONE(raw_store(1, UINT32_MAX, false); raw.lines++);
+		got += barway_gpu_recv_each(&c, data, 8, NULL, NULL, SECONDS, 0);
+	}
+	RAW_ALONE(for (unsigned i = 0; i < 32; i++, raw.lines++) raw_store(1, UINT32_MAX, false));
+	got += barway_gpu_recv_each(&c, data, 8, NULL, NULL, SECONDS, 0);
+	done(NULL, got, 0);
+}
+
+static void raw_room(void)
+{
+	const char *diverged;
+
+	raw_begin(0);
+	diverged = lanes_run(32, raw_room_thread, NULL, 1);
+	if (diverged || k.wrong[0])
+		FAIL("%s", diverged ? diverged : k.wrong);
+	CHECK_EQ(k.result[0], 47);
+	CHECK(raw.lines - raw.host[BARWAY_HOST_RX_CREDIT / 8] <= RAW_LINES - BARWAY_MESSAGE_LINES);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -519,7 +1034,9 @@ int main(int argc, char **argv)
 		TEST(recv_each), TEST(recv_warp), TEST(recv_warp_after_one),
 		TEST(recv_block), TEST(send_warp), TEST(send_warps),
 		TEST(send_block), TEST(send_each), TEST(send_each_warps), TEST(closed),
-		TEST(times_out), TEST(spoilt), { 0 },
+		TEST(times_out), TEST(spoilt), TEST(raw_echo),
+		TEST(raw_late_and_bad), TEST(raw_says), TEST(raw_half), TEST(raw_room),
+		TEST(raw_end), TEST(raw_refuses), { 0 },
 	};
 
 	if (TSAN) {
