@@ -430,6 +430,18 @@ static int begin(struct work *w, const struct bw_copy *copies, size_t n)
 	return 0;
 }
 
+/* What one wait is for, at most. */
+static size_t waits_for(const struct work *w, const struct bw_copy *copy)
+{
+	size_t most = copy->bytes;
+
+	if (w->ring && !copy->pinned && w->ring->chunk < most)
+		most = w->ring->chunk;
+	if (w->ring && !copy->pinned && copy->direction == BW_TO_GPU && most > FILL_MOST)
+		most = FILL_MOST;
+	return most;
+}
+
 static int ce_copy(const struct bw_copy *copy)
 {
 	struct work w = { .whole = true };
@@ -440,7 +452,7 @@ static int ce_copy(const struct bw_copy *copy)
 
 	if (ret)
 		return ret;
-	bw_pause_begin(&pause, copy->pinned || !w.ring ? copy->bytes : w.ring->chunk);
+	bw_pause_begin(&pause, waits_for(&w, copy));
 	while ((ret = advance(&w, &idle)) == -EBUSY) {
 		/* once the device is at work, as it takes a while to wake them; and again with
 		 * each chunk, where there were none */

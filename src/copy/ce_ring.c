@@ -19,6 +19,7 @@
 #define SHARE 32768       /* of a chunk to the GPU, for one of several threads */
 #define PIECE 65536       /* of a chunk from it, for whoever is free; less of the first chunks */
 #define PIECE_LEAST 8192
+#define HELP_MOST (1u << 20)
 #define TURNS 256         /* of a helper that finds nothing */
 #define CHUNK_LEAST 4096
 #define CHUNK_MOST (64u << 20)
@@ -279,7 +280,7 @@ bool ce_ring_has(struct ce_ring *r)
 	return is_here(r, r->piece);
 }
 
-/* Whole lines, but for the last: no two threads store to one. */
+/* Whole lines, where the chunk begins with one, but for the last: no two threads store to one. */
 static void copy_out(const struct ce_ring *r, uint64_t piece)
 {
 	const struct ce_slot *slot = &r->slot[piece / r->pieces % r->depth];
@@ -322,7 +323,8 @@ static void help(void *arg)
 	struct ce_ring *r = arg;
 	struct bw_pause pause;
 
-	bw_pause_begin(&pause, r->chunk);
+	/* no long sleep for large chunks: bw_threads_dismiss() waits for it */
+	bw_pause_begin(&pause, r->chunk < HELP_MOST ? r->chunk : HELP_MOST);
 	for (unsigned k = 1; !atomic_load_explicit(&r->over, memory_order_relaxed); k++) {
 		if (ce_ring_piece(r)) {
 			pause.since_ns = 0;

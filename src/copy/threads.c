@@ -68,6 +68,7 @@ static struct pool {
 
 static void forget_in_child(void)
 {
+	pthread_mutex_init(&pool.turn, NULL); /* whoever had it is gone; what it guards is anew */
 	memset(pool.wishes, 0, sizeof(pool.wishes));
 	pool.running = 0;
 	pool.stop = false;
@@ -79,7 +80,6 @@ static void forget_in_child(void)
 
 __attribute__((constructor(BW_FORK_THREADS))) static void register_fork(void)
 {
-	bw_fork_lock(&pool.turn);
 	bw_fork_lock(&pool.lock);
 	bw_fork_forget(forget_in_child);
 }
@@ -308,14 +308,25 @@ int bw_threads_enter(unsigned count, const char *cpus)
 	return 0;
 }
 
-void bw_threads_leave(unsigned count)
+/* Are there no wishes left? */
+static bool forget_wish(unsigned count)
 {
-	if (!count)
-		return;
-	pthread_mutex_lock(&pool.turn);
+	bool none;
+
 	pthread_mutex_lock(&pool.lock);
 	if (pool.wishes[count])
 		pool.wishes[count]--;
+	none = !largest_wish();
+	pthread_mutex_unlock(&pool.lock);
+	return none;
+}
+
+void bw_threads_leave(unsigned count)
+{
+	if (!count || !forget_wish(count))
+		return;
+	pthread_mutex_lock(&pool.turn);
+	pthread_mutex_lock(&pool.lock);
 	if (!largest_wish()) {
 		shrink_to_none();
 		pool.cpus[0] = '\0';

@@ -9,6 +9,8 @@
 
 #include "copy/plan.h"
 #include "copy_test.h"
+#include "core/fault.h"
+#include "core/param.h"
 
 /* ---- host memory that the device reaches by itself --------------------------------------- */
 
@@ -438,6 +440,98 @@ static void chunks(void)
 	CHECK_EQ(barway_param_set("cache_bytes", "64M"), 0);
 }
 
+/* ---- where chunks and pieces end ------------------------------------------------------------- */
+
+/* Sizes about the ends of the first chunks, at any alignment, blocking and started. */
+static void ends_of_chunks(void)
+{
+	size_t chunk = (size_t)bw_param_size(BW_P_CE_CHUNK);
+	uint64_t a = alloc(BYTES), random = chunk + helpers;
+
+	if (method->id != BW_METHOD_CE) {
+		CHECK_EQ(device->ops->mem_free(a), 0);
+		return;
+	}
+	map(a, BYTES);
+	for (unsigned i = 0; i < 30; i++) {
+		size_t n = chunk / 4 * (1 + test_random(&random) % 9) + test_random(&random) % 5;
+		size_t skew = 1 + test_random(&random) % 64, at;
+		struct barway_piece piece = { .host = host + skew };
+		struct barway_request *r;
+
+		n = n - 2 < BYTES ? n - 2 : BYTES - i;
+		at = test_random(&random) % (BYTES - n + 1);
+		test_fill(image, n, i);
+		gpu(true, a + at, image, n);
+		memset(host, 0xee, n + skew + 1);
+		piece.offset = at;
+		piece.bytes = n;
+		if (i % 3) {
+			CHECK_EQ(from_by(method, host + skew, at, n), 0);
+		} else {
+			CHECK_EQ(barway_copy_start(handle, BARWAY_FROM_GPU, BARWAY_METHOD_CE,
+						   &piece, 1, 0, &r), 0);
+			CHECK_EQ(barway_request_wait(r, 20000000000), 0);
+			CHECK_EQ(barway_request_free(r), 0);
+		}
+		CHECK(!memcmp(host + skew, image, n));
+		CHECK(host[skew - 1] == 0xee && host[skew + n] == 0xee);
+	}
+	unmap();
+	CHECK_EQ(device->ops->mem_free(a), 0);
+}
+
+/* The engine fails in the middle: when that is told, no helper writes to the memory any more. */
+static void fails_with_helpers(void)
+{
+	uint64_t a = alloc(BYTES);
+
+	if (method->id != BW_METHOD_CE) {
+		CHECK_EQ(device->ops->mem_free(a), 0);
+		return;
+	}
+	map(a, BYTES);
+	for (unsigned nth = 1; nth < 12; nth++) {
+		int ret;
+
+		bw_fault_arm(BW_FAULT_COPY, nth);
+		ret = from_by(method, host, 0, BYTES);
+		bw_fault_disarm_all();
+		CHECK(ret <= 0);
+		memset(host, 0x77, BYTES);
+		for (size_t i = 0; i < BYTES; i++)
+			CHECK_EQ(host[i], 0x77);
+	}
+	unmap();
+	CHECK_EQ(device->ops->mem_free(a), 0);
+}
+
+static void borders(void)
+{
+	static const char *const ways[][3] = { /* ce_chunk, ce_depth, ce_streaming */
+		{ "4K", "2", "from" }, { "8K", "2", "none" }, { "100K", "3", "from" },
+		{ "1M", "8", "none" }, { "1M", "2", "both" },
+	};
+	static const char *const names[] = { "ce_chunk", "ce_depth", "ce_streaming" };
+
+	barway_close(ctx);
+	ctx = NULL;
+	CHECK_EQ(barway_param_set("ce_pageable", "ring"), 0);
+	for (unsigned w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
+		for (unsigned i = 0; i < 3; i++)
+			CHECK_EQ(barway_param_set(names[i], ways[w][i]), 0);
+		for (helpers = 0; helpers < 5; helpers += 2) {
+			each(ends_of_chunks);
+			each(fails_with_helpers);
+		}
+	}
+	helpers = 3;
+	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
+	CHECK_EQ(barway_param_set("ce_chunk", "1M"), 0);
+	CHECK_EQ(barway_param_set("ce_depth", "8"), 0);
+	CHECK_EQ(barway_param_set("ce_streaming", "none"), 0);
+}
+
 /* ---- which memory is measured ---------------------------------------------------------------- */
 
 enum { LARGE = 256 << 10, ROOM = 64 << 20 };
@@ -541,6 +635,7 @@ int main(int argc, char **argv)
 		TEST(many_threads),
 		TEST(every_way),
 		TEST(chunks),
+		TEST(borders),
 		TEST(measured),
 		TEST(bad_parameters),
 		{ 0 },
