@@ -16,6 +16,7 @@
 
 #define REGIONS_MAX 65536u
 #define END_NS 50000000u
+#define SHARED_LOAD 2048u /* bytes that one thread loads, whatever the plan */
 
 /* ---- bytes by the CPU ------------------------------------------------------------------------ */
 
@@ -29,10 +30,16 @@ void bw_region_store(struct bw_region *r, uint64_t offset, const void *src, size
 		m->store(m->ptr + offset, src, n);
 }
 
-/* From where on another method is sooner, helper threads are: the others take a call to begin. */
+/*
+ * From where on another method is sooner, helper threads are: the others take a call to begin. Not
+ * where the program has said by which method it wants its copies, unless by this one.
+ */
 bool bw_region_shares_load(const struct bw_region *r, size_t n)
 {
-	return r->map && r->map->copy_threads && n > r->map->cpu_from;
+	const struct bw_mapping *m = r->map;
+
+	return m && m->copy_threads && n > SHARED_LOAD && n > m->cpu_from &&
+	       (m->copy_method == BW_METHOD_AUTO || m->copy_method == BW_METHOD_THREADS);
 }
 
 void bw_region_load(struct bw_region *r, void *dst, uint64_t offset, size_t n)

@@ -346,12 +346,42 @@ static void close_contexts(void)
 	memset(&b, 0, sizeof(b));
 }
 
+/* All came in time, and the program that posted looks after the deadline: it has not failed. */
+static void late_look(void)
+{
+	struct barway_endpoint_options o = end_options(network, 0, 1);
+	struct barway_transfer_options to = { .operation = BARWAY_PUT };
+	struct barway_part part = { .bytes = 64 };
+	struct barway_transfer *t;
+	struct memory from, into;
+
+	if (strcmp(network, "tcp")) /* others move nothing while an end makes no progress */
+		SKIP("network %s", network);
+	o.deadline_ns = 100 * MS;
+	pair_open_with(&o);
+	memory_open(&a, &from, false, MIB, 0);
+	memory_open(&b, &into, false, MIB, BARWAY_REGION_PUT);
+	to.key = &into.key;
+	t = prepare(&a, &from, &part, 1, &to);
+	OK(barway_transfer_post(t));
+	for (unsigned i = 0; i < 50; i++) {
+		OK(barway_endpoint_progress(b.ep) < 0);
+		sleep_ms(1);
+	}
+	sleep_ms(100);
+	OK(barway_transfer_poll(t, BARWAY_VISIBLE));
+	OK(barway_transfer_free(t));
+	memory_close(&a, &from);
+	memory_close(&b, &into);
+	pair_close();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(cancel_puts), TEST(cancel_gets), TEST(cancel_receives), TEST(cancel_sends),
-		TEST(deadline), TEST(sleeping_target), TEST(falls_asleep), TEST(close_under_way),
-		TEST(close_contexts), { 0 },
+		TEST(deadline), TEST(late_look), TEST(sleeping_target), TEST(falls_asleep),
+		TEST(close_under_way), TEST(close_contexts), { 0 },
 	};
 
 	return net_main(argc, argv, cases);

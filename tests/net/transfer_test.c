@@ -146,10 +146,22 @@ static void helpers(void)
 			move(BARWAY_GET, &mb, at, &ma, 8, sizes[i], 3 + i);
 		}
 	path_has(&ma, &mb, 64, "read by the CPU through");
+	path_has(&ma, &mb, 2048, "read by the CPU through");
 	path_has(&ma, &mb, 4096, "read by several CPU threads through");
 	memory_close(&a, &ma);
 	memory_close(&b, &mb);
 	pair_close();
+	/* not of a program that wants its copies by another method */
+	param("copy_method", "ce");
+	begin();
+	memory_open(&a, &ma, true, MIB, 0);
+	memory_open(&b, &mb, true, MIB, BARWAY_REGION_PUT | BARWAY_REGION_GET);
+	path_has(&ma, &mb, 64, "read by the CPU through");
+	path_has(&ma, &mb, 4096, "read by the CPU through");
+	memory_close(&a, &ma);
+	memory_close(&b, &mb);
+	pair_close();
+	param("copy_method", "auto");
 	param("copy_threads", "0");
 }
 
