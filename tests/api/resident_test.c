@@ -630,8 +630,8 @@ static void planned(void)
 	CHECK_EQ(plan_of(BARWAY_FROM_GPU, pinned, 16384).method, BARWAY_METHOD_RESIDENT);
 	CHECK_EQ(plan_of(BARWAY_FROM_GPU, pinned, 8192).method, BARWAY_METHOD_RESIDENT);
 	/* it would gain something, but not 15 percent */
-	CHECK_EQ(plan_of(BARWAY_FROM_GPU, pinned, 4096).method, BARWAY_METHOD_CPU);
-	CHECK_HAS(plan_of(BARWAY_FROM_GPU, pinned, 4096).reason, "less than 15 %");
+	CHECK_EQ(plan_of(BARWAY_FROM_GPU, pinned, MIB / 2).method, BARWAY_METHOD_CE);
+	CHECK_HAS(plan_of(BARWAY_FROM_GPU, pinned, MIB / 2).reason, "less than 15 %");
 	CHECK_EQ(plan_of(BARWAY_FROM_GPU, pinned, 64).method, BARWAY_METHOD_CPU);
 	CHECK(plan_of(BARWAY_FROM_GPU, image, 16384).method != BARWAY_METHOD_RESIDENT);
 	test_fill(pinned, 16384, 9);
