@@ -91,31 +91,29 @@ void bw_rx_post(struct bw_ep *ep, struct bw_rx *rx)
 	bw_ep_attend(ep);
 }
 
+/* All of a list, which is empty then. */
+static void post_all(struct bw_ep *ep, struct bw_rx **list)
+{
+	struct bw_rx *rx = *list;
+
+	*list = NULL;
+	while (rx) {
+		struct bw_rx *next = rx->next;
+
+		bw_rx_post(ep, rx);
+		rx = next;
+	}
+}
+
 void bw_rx_retry(struct bw_ep *ep, struct bw_netrail *r)
 {
-	struct bw_rx *list = r->again;
-
-	r->again = NULL;
-	while (list) {
-		struct bw_rx *next = list->next;
-
-		bw_rx_post(ep, list);
-		list = next;
-	}
+	post_all(ep, &r->again);
 }
 
 void bw_rx_renew(struct bw_ep *ep, struct bw_netrail *r)
 {
-	struct bw_rx *list = r->spent;
-
-	r->spent = NULL;
 	r->nspent = 0;
-	while (list) {
-		struct bw_rx *next = list->next;
-
-		bw_rx_post(ep, list);
-		list = next;
-	}
+	post_all(ep, &r->spent);
 }
 
 /* The first rail, where messages come, has so many more than peers may need at once. */
