@@ -212,8 +212,10 @@ static void sleeping_target(void)
 		OK(barway_transfer_free(t));
 		if (ops[i] != BARWAY_GET)
 			continue;
-		if (!strcmp(network, "shm"))
+		if (!strcmp(network, "shm")) {
+			end();
 			SKIP("libfabric's shm does not connect again after it lost messages");
+		}
 		turns(300);
 		OK(barway_peer_close(a.peer));
 		OK(barway_peer_close(b.peer));
