@@ -159,15 +159,20 @@ enum bw_method bw_plan_best(const uint64_t ns[BW_METHODS])
 	return clearly_better(ns[BW_METHOD_RESIDENT], ns[best]) ? BW_METHOD_RESIDENT : best;
 }
 
+static const struct bw_curve *curve_of(const struct bw_plan *plan, unsigned method,
+				       unsigned direction, bool pinned, bool helped)
+{
+	if (method == BW_METHOD_CE && !pinned && helped &&
+	    plan->curve[BW_CURVE_CE_HELPED][direction][0].n)
+		return &plan->curve[BW_CURVE_CE_HELPED][direction][0];
+	return &plan->curve[method][direction][pinned];
+}
+
 const struct bw_curve *bw_plan_curve(const struct bw_plan *plan, enum bw_method method,
 				     const struct bw_copy *copy)
 {
-	unsigned direction = copy->direction - 1;
-
-	if (method == BW_METHOD_CE && !copy->pinned && copy->map->copy_threads &&
-	    plan->curve[BW_CURVE_CE_HELPED][direction][0].n)
-		return &plan->curve[BW_CURVE_CE_HELPED][direction][0];
-	return &plan->curve[method][direction][copy->pinned];
+	return curve_of(plan, method, copy->direction - 1, copy->pinned,
+			copy->map->copy_threads != 0);
 }
 
 static bool is_in(unsigned set, unsigned id)
@@ -211,14 +216,9 @@ static bool is_for_threads(const struct bw_plan *plan, unsigned without, unsigne
 	for (unsigned pinned = 0; pinned < 2; pinned++) {
 		uint64_t ns[BW_METHODS];
 
-		for (unsigned id = 0; id < BW_METHODS; id++) {
-			unsigned curve = id == BW_METHOD_CE && !pinned &&
-					 plan->curve[BW_CURVE_CE_HELPED][direction][0].n ?
-					 BW_CURVE_CE_HELPED : id;
-
+		for (unsigned id = 0; id < BW_METHODS; id++)
 			ns[id] = id == BW_METHOD_AUTO || is_in(without, id) ? UINT64_MAX :
-				 bw_curve_ns(&plan->curve[curve][direction][pinned], bytes);
-		}
+				 bw_curve_ns(curve_of(plan, id, direction, pinned, true), bytes);
 		if (bw_plan_best(ns) != BW_METHOD_THREADS)
 			return false;
 	}

@@ -563,6 +563,15 @@ static void raw_begin(uint64_t position)
 		}
 }
 
+/* Lets @n threads do @body: none of them complains, and they meet where they have to. */
+static void raw_run(unsigned n, void (*body)(void *arg), void *arg, uint64_t seed)
+{
+	const char *diverged = lanes_run(n, body, arg, seed);
+
+	if (diverged || k.wrong[0])
+		FAIL("seed %llu: %s", (unsigned long long)seed, diverged ? diverged : k.wrong);
+}
+
 static uint32_t raw_size(uint64_t n)
 {
 	return raw_sizes[n < RAW_SIZES ? n : mix(n) % RAW_SIZES];
@@ -708,14 +717,10 @@ static void raw_echo_thread(void *arg)
 static void raw_echo(void)
 {
 	for (uint64_t seed = 1; seed < 9; seed++) {
-		const char *diverged;
-
 		raw_begin(seed % 2 ? 0 : (1ull << 32) - 700 + seed);
 		k.flags = seed & BARWAY_GPU_SOLE;
 		k.count = 300 + seed;
-		diverged = lanes_run(64, raw_echo_thread, NULL, seed);
-		if (diverged || k.wrong[0])
-			FAIL("%s", diverged ? diverged : k.wrong);
+		raw_run(64, raw_echo_thread, NULL, seed);
 		CHECK_EQ(k.taken[0], k.count);
 		for (unsigned i = 0; i < 32; i++)
 			CHECK_EQ(k.result[i], BARWAY_GPU_EPIPE);
@@ -827,13 +832,9 @@ static void raw_bads(void *arg)
 /* A word that comes late, a line that belongs elsewhere, the end, no room: after short and long. */
 static void raw_late_and_bad(void)
 {
-	const char *diverged;
-
 	for (uint64_t seed = 1; seed < 3; seed++) {
 		raw_begin(seed == 1 ? 0 : (1ull << 32) - 9);
-		diverged = lanes_run(32, raw_bads, NULL, seed);
-		if (diverged || k.wrong[0])
-			FAIL("%s", diverged ? diverged : k.wrong);
+		raw_run(32, raw_bads, NULL, seed);
 	}
 }
 
@@ -867,13 +868,9 @@ static void raw_end_thread(void *arg)
 static void raw_end(void)
 {
 	for (uint64_t seed = 1; seed < 300; seed++) {
-		const char *diverged;
-
 		raw_begin(0);
 		raw.how = seed % RAW_SIZES;
-		diverged = lanes_run(64, raw_end_thread, NULL, seed);
-		if (diverged || k.wrong[0])
-			FAIL("%s", diverged ? diverged : k.wrong);
+		raw_run(64, raw_end_thread, NULL, seed);
 		CHECK_EQ(k.result[31], BARWAY_GPU_EPIPE);
 		CHECK_EQ(k.taken[31], 1);
 	}
@@ -899,12 +896,8 @@ static void raw_refuses_thread(void *arg)
 
 static void raw_refuses(void)
 {
-	const char *diverged;
-
 	raw_begin(0);
-	diverged = lanes_run(32, raw_refuses_thread, NULL, 1);
-	if (diverged || k.wrong[0])
-		FAIL("%s", diverged ? diverged : k.wrong);
+	raw_run(32, raw_refuses_thread, NULL, 1);
 	CHECK_EQ(raw.gpu[BARWAY_GPU_TX_HEAD / 8], 0);
 }
 
@@ -946,12 +939,8 @@ static void raw_says_thread(void *arg)
 static void raw_says(void)
 {
 	for (int form = 0; form < 5; form++) {
-		const char *diverged;
-
 		raw_begin(0);
-		diverged = lanes_run(32, raw_says_thread, &form, 1);
-		if (diverged || k.wrong[0])
-			FAIL("form %d: %s", form, diverged ? diverged : k.wrong);
+		raw_run(32, raw_says_thread, &form, 1 + (uint64_t)form); /* which tells the form */
 		for (unsigned i = 0; i < 32; i++)
 			CHECK_EQ(k.result[i], 0);
 	}
@@ -988,12 +977,8 @@ static void raw_half_thread(void *arg)
 
 static void raw_half(void)
 {
-	const char *diverged;
-
 	raw_begin(0);
-	diverged = lanes_run(32, raw_half_thread, NULL, 1);
-	if (diverged || k.wrong[0])
-		FAIL("%s", diverged ? diverged : k.wrong);
+	raw_run(32, raw_half_thread, NULL, 1);
 	CHECK_EQ(k.result[0], BARWAY_GPU_EAGAIN);
 }
 
@@ -1017,12 +1002,8 @@ static void raw_room_thread(void *arg)
 
 static void raw_room(void)
 {
-	const char *diverged;
-
 	raw_begin(0);
-	diverged = lanes_run(32, raw_room_thread, NULL, 1);
-	if (diverged || k.wrong[0])
-		FAIL("%s", diverged ? diverged : k.wrong);
+	raw_run(32, raw_room_thread, NULL, 1);
 	CHECK_EQ(k.result[0], 47);
 	CHECK(raw.lines - raw.host[BARWAY_HOST_RX_CREDIT / 8] <= RAW_LINES - BARWAY_MESSAGE_LINES);
 }

@@ -340,6 +340,15 @@ static void large_sizes(void)
 	CHECK_EQ(device->ops->mem_free(a), 0);
 }
 
+/* The rings' parameters; those of a context are read when it is opened. */
+static void rings(const char *pageable, const char *chunk, const char *depth, const char *streaming)
+{
+	CHECK_EQ(barway_param_set("ce_pageable", pageable), 0);
+	CHECK_EQ(barway_param_set("ce_chunk", chunk), 0);
+	CHECK_EQ(barway_param_set("ce_depth", depth), 0);
+	CHECK_EQ(barway_param_set("ce_streaming", streaming), 0);
+}
+
 static void every_way(void)
 {
 	static const char *const ways[][4] = { /* ce_pageable, ce_chunk, ce_depth, ce_streaming */
@@ -348,24 +357,18 @@ static void every_way(void)
 		{ "ring", "1M", "16", "to" },
 		{ "driver", "256K", "4", "from" },
 	};
-	static const char *const names[] = { "ce_pageable", "ce_chunk", "ce_depth",
-					     "ce_streaming" };
 
 	barway_close(ctx); /* what a failed case left */
 	ctx = NULL;
 	for (unsigned w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
-		for (unsigned i = 0; i < 4; i++)
-			CHECK_EQ(barway_param_set(names[i], ways[w][i]), 0);
+		rings(ways[w][0], ways[w][1], ways[w][2], ways[w][3]);
 		helpers = w % 2 * 3;
 		each(large_sizes);
 		each(starts);
 		each(threads_copy);
 	}
 	helpers = 3;
-	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
-	CHECK_EQ(barway_param_set("ce_chunk", "1M"), 0);
-	CHECK_EQ(barway_param_set("ce_depth", "8"), 0);
-	CHECK_EQ(barway_param_set("ce_streaming", "none"), 0);
+	rings("auto", "1M", "8", "none");
 }
 
 /* ---- what the engine is given of a copy from the GPU to pageable memory ---------------------- */
@@ -512,24 +515,18 @@ static void borders(void)
 		{ "4K", "2", "from" }, { "8K", "2", "none" }, { "100K", "3", "from" },
 		{ "1M", "8", "none" }, { "1M", "2", "both" },
 	};
-	static const char *const names[] = { "ce_chunk", "ce_depth", "ce_streaming" };
 
 	barway_close(ctx);
 	ctx = NULL;
-	CHECK_EQ(barway_param_set("ce_pageable", "ring"), 0);
 	for (unsigned w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
-		for (unsigned i = 0; i < 3; i++)
-			CHECK_EQ(barway_param_set(names[i], ways[w][i]), 0);
+		rings("ring", ways[w][0], ways[w][1], ways[w][2]);
 		for (helpers = 0; helpers < 5; helpers += 2) {
 			each(ends_of_chunks);
 			each(fails_with_helpers);
 		}
 	}
 	helpers = 3;
-	CHECK_EQ(barway_param_set("ce_pageable", "auto"), 0);
-	CHECK_EQ(barway_param_set("ce_chunk", "1M"), 0);
-	CHECK_EQ(barway_param_set("ce_depth", "8"), 0);
-	CHECK_EQ(barway_param_set("ce_streaming", "none"), 0);
+	rings("auto", "1M", "8", "none");
 }
 
 /* ---- which memory is measured ---------------------------------------------------------------- */

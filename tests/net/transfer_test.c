@@ -129,6 +129,20 @@ static void path_has(struct memory *from, struct memory *to, size_t n, const cha
 	OK(barway_transfer_free(t));
 }
 
+static void begin_on_gpus(struct memory *ma, struct memory *mb)
+{
+	begin();
+	memory_open(&a, ma, true, MIB, 0);
+	memory_open(&b, mb, true, MIB, BARWAY_REGION_PUT | BARWAY_REGION_GET);
+}
+
+static void end_of(struct memory *ma, struct memory *mb)
+{
+	memory_close(&a, ma);
+	memory_close(&b, mb);
+	pair_close();
+}
+
 /* Of a context with helper threads: they load a part of what is long, and that is said. */
 static void helpers(void)
 {
@@ -136,9 +150,7 @@ static void helpers(void)
 	struct memory ma, mb;
 
 	param("copy_threads", "3");
-	begin();
-	memory_open(&a, &ma, true, MIB, 0);
-	memory_open(&b, &mb, true, MIB, BARWAY_REGION_PUT | BARWAY_REGION_GET);
+	begin_on_gpus(&ma, &mb);
 	for (unsigned i = 0; i < N(sizes); i++)
 		for (unsigned at = 0; at < 130; at += 43) {
 			move(BARWAY_PUT, &ma, at, &mb, 8, sizes[i], 1 + i);
@@ -148,19 +160,13 @@ static void helpers(void)
 	path_has(&ma, &mb, 64, "read by the CPU through");
 	path_has(&ma, &mb, 2048, "read by the CPU through");
 	path_has(&ma, &mb, 4096, "read by several CPU threads through");
-	memory_close(&a, &ma);
-	memory_close(&b, &mb);
-	pair_close();
+	end_of(&ma, &mb);
 	/* not of a program that wants its copies by another method */
 	param("copy_method", "ce");
-	begin();
-	memory_open(&a, &ma, true, MIB, 0);
-	memory_open(&b, &mb, true, MIB, BARWAY_REGION_PUT | BARWAY_REGION_GET);
+	begin_on_gpus(&ma, &mb);
 	path_has(&ma, &mb, 64, "read by the CPU through");
 	path_has(&ma, &mb, 4096, "read by the CPU through");
-	memory_close(&a, &ma);
-	memory_close(&b, &mb);
-	pair_close();
+	end_of(&ma, &mb);
 	param("copy_method", "auto");
 	param("copy_threads", "0");
 }
