@@ -46,7 +46,7 @@ int channel_bench_open(struct channel_bench *b, struct barway_context *ctx,
 {
 	static const struct bench_kernel *const kernels[] = {
 		&gpu_kernel_empty, &gpu_kernel_echo_line, &gpu_kernel_echo, &gpu_kernel_echo_words,
-		&gpu_kernel_echo_eight_lines,
+		&gpu_kernel_echo_eight_lines, &gpu_kernel_echo_one_line,
 		&gpu_kernel_echo_warp, &gpu_kernel_echo_block, &gpu_kernel_produce_warp,
 		&gpu_kernel_produce_each,
 		&gpu_kernel_consume, &gpu_kernel_consume_warp, &gpu_kernel_consume_each,
@@ -167,6 +167,14 @@ static int run(struct channel_bench *b, int (*fn)(void *arg), const struct bench
 	return ret;
 }
 
+/* The one with the least room that is enough, as of a program that knows its messages. */
+static const struct bench_kernel *echo_words(size_t bytes)
+{
+	return bytes <= BARWAY_LINE_DATA ? &gpu_kernel_echo_one_line :
+	       bytes <= 8 * BARWAY_LINE_DATA ? &gpu_kernel_echo_eight_lines :
+					       &gpu_kernel_echo_words;
+}
+
 int channel_round_trip(struct channel_bench *b, enum channel_form form, bool relaxed, size_t bytes,
 		       const struct bench_plan *plan, struct bench_result *out)
 {
@@ -174,9 +182,7 @@ int channel_round_trip(struct channel_bench *b, enum channel_form form, bool rel
 
 	b->kernel = form == CHANNEL_LINE ? &gpu_kernel_echo_line :
 		    form == CHANNEL_THREAD ? &gpu_kernel_echo :
-		    form == CHANNEL_WORDS && bytes <= 8 * BARWAY_LINE_DATA ?
-			&gpu_kernel_echo_eight_lines :
-		    form == CHANNEL_WORDS ? &gpu_kernel_echo_words :
+		    form == CHANNEL_WORDS ? echo_words(bytes) :
 		    form == CHANNEL_WARP ? &gpu_kernel_echo_warp : &gpu_kernel_echo_block;
 	b->threads = form <= CHANNEL_THREAD ? 1 :
 		     form <= CHANNEL_WARP ? 32 : CHANNEL_BLOCK_THREADS;

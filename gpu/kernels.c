@@ -23,6 +23,7 @@ KERNEL(echo, echo);
 KERNEL(echo_line, echo);
 KERNEL(echo_words, echo);
 KERNEL(echo_eight_lines, echo);
+KERNEL(echo_one_line, echo);
 KERNEL(echo_warp, echo);
 KERNEL(echo_block, echo);
 KERNEL(produce_warp, traffic);

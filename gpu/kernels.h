@@ -15,6 +15,7 @@ extern const struct bench_kernel gpu_kernel_pingpong;     /* struct gpu_pingpong
 extern const struct bench_kernel gpu_kernel_echo;         /* struct gpu_echo; 1 */
 extern const struct bench_kernel gpu_kernel_echo_words;   /* struct gpu_echo; 32 */
 extern const struct bench_kernel gpu_kernel_echo_eight_lines; /* the same; to 448 bytes */
+extern const struct bench_kernel gpu_kernel_echo_one_line;    /* the same; to 56 bytes */
 extern const struct bench_kernel gpu_kernel_echo_line;    /* struct gpu_echo; 1; of 16 bytes */
 extern const struct bench_kernel gpu_kernel_echo_warp;    /* struct gpu_echo; 32 */
 extern const struct bench_kernel gpu_kernel_echo_block;   /* struct gpu_echo; 32 to 256 */

@@ -20,7 +20,8 @@
  * word.
  *
  *   control word   63     mark
- *                  62-56  bit 63 of the data words 7 to 1 (bit 55 + i: of word i)
+ *                  62-56  bit 63 of the data words 6, 4, 2, 7, 5, 3, 1, as threads of a GPU that
+ *                         have two words each find them by two votes: BARWAY_LINE_TOP()
  *                  55-44  first line of a message: its size in bytes; else BARWAY_LINE_MORE
  *                  43-32  first line: the caller's tag; else 0
  *                  31-0   the low half of the line's position
@@ -47,6 +48,7 @@
 #define BARWAY_MESSAGE_MAX 1024u    /* bytes */
 #define BARWAY_MESSAGE_LINES 19u    /* of the longest message */
 #define BARWAY_TAG_MAX 0xfffu
+#define BARWAY_LINE_TOP(i) (((i) % 2 ? 56u : 59u) + (i) / 2) /* where bit 63 of word i is, 1 to 7 */
 #define BARWAY_RING_LINES_MIN 64u
 #define BARWAY_RING_LINES_MAX 1048576u
 #define BARWAY_RING_TWIN_LINES BARWAY_RING_LINES_MIN /* a ring to the GPU of so many is twins */

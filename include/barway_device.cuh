@@ -104,6 +104,7 @@
 #define BARWAY_PTX_ADD_SYS "atom.global.add.u64"
 #define BARWAY_PTX_SHFL "shfl.idx.b32 %0, %1, %2, 31;"
 #define BARWAY_PTX_VOTE "vote.ballot.b32 %0, p;"
+#define BARWAY_PTX_VOTE_ALL "vote.all.pred q, p;"
 #define BARWAY_PTX_SYNCWARP ""
 #else
 #define BARWAY_PTX_LD "ld.relaxed.sys.global"
@@ -114,6 +115,7 @@
 #define BARWAY_PTX_ADD_SYS "atom.relaxed.sys.global.add.u64"
 #define BARWAY_PTX_SHFL "shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
 #define BARWAY_PTX_VOTE "vote.sync.ballot.b32 %0, p, 0xffffffff;"
+#define BARWAY_PTX_VOTE_ALL "vote.sync.all.pred q, p, 0xffffffff;"
 #define BARWAY_PTX_SYNCWARP "bar.warp.sync 0xffffffff;"
 #endif
 
@@ -150,6 +152,21 @@ BARWAY_GPU_FN void barway_gpu_st2(uint64_t at, uint64_t a, uint64_t b)
 {
 	__asm__ volatile(BARWAY_PTX_ST ".v2.u64 [%0], {%1, %2};"
 			 : : "l"(at), "l"(a), "l"(b) : "memory");
+}
+
+/* The same where @yes is not 0. No branch: threads that part, even for one store, cost the others
+ * more than the store. */
+BARWAY_GPU_FN void barway_gpu_st_if(uint32_t yes, uint64_t at, uint64_t v)
+{
+	__asm__ volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p " BARWAY_PTX_ST
+			 ".u64 [%1], %2; }" : : "r"(yes), "l"(at), "l"(v) : "memory");
+}
+
+BARWAY_GPU_FN void barway_gpu_st2_if(uint32_t yes, uint64_t at, uint64_t a, uint64_t b)
+{
+	__asm__ volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p " BARWAY_PTX_ST
+			 ".v2.u64 [%1], {%2, %3}; }"
+			 : : "r"(yes), "l"(at), "l"(a), "l"(b) : "memory");
 }
 
 BARWAY_GPU_FN void barway_gpu_fence(void)
@@ -222,6 +239,15 @@ BARWAY_GPU_FN uint32_t barway_gpu_ballot(int yes)
 
 	__asm__ volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; " BARWAY_PTX_VOTE " }"
 			 : "=r"(out) : "r"(yes));
+	return out;
+}
+
+BARWAY_GPU_FN int barway_gpu_all(int yes)
+{
+	int out;
+
+	__asm__ volatile("{ .reg .pred p, q; setp.ne.s32 p, %1, 0; " BARWAY_PTX_VOTE_ALL
+			 " selp.s32 %0, 1, 0, q; }" : "=r"(out) : "r"(yes));
 	return out;
 }
 
@@ -331,6 +357,12 @@ BARWAY_GPU_FN void barway_gpu_st(uint64_t at, uint64_t v)
 	__atomic_store_n((uint64_t *)(uintptr_t)at, v, __ATOMIC_RELAXED);
 }
 
+BARWAY_GPU_FN void barway_gpu_st_if(uint32_t yes, uint64_t at, uint64_t v)
+{
+	if (yes)
+		barway_gpu_st(at, v);
+}
+
 BARWAY_GPU_FN uint64_t barway_gpu_add(uint64_t at, uint64_t v)
 {
 	return __atomic_fetch_add((uint64_t *)(uintptr_t)at, v, __ATOMIC_RELAXED);
@@ -401,6 +433,19 @@ struct barway_gpu_channel {
 	struct barway_soft_block *block;
 #endif
 };
+
+/*
+ * The one way out of a function that may fail. Compilers for GPUs do not lead success past the
+ * question whether it was one, unless all that is returned is 0 and one value that is not put
+ * together from others.
+ */
+BARWAY_GPU_FN int barway_gpu_failed(int error)
+{
+#if defined(__CUDACC__) || defined(__CUDA__)
+	__asm__ volatile("" : "+r"(error));
+#endif
+	return error;
+}
 
 #ifdef BARWAY_GPU_SOFT
 #define BARWAY_GPU_ST_HOST(c, at, v) \
@@ -545,7 +590,7 @@ BARWAY_GPU_FN void barway_gpu_close(struct barway_gpu_channel *c)
 
 /*
  * A bound of a wait. Whether it is over, and whether the channel was closed, is asked after every
- * sixteenth poll only: those questions take as long as a poll.
+ * sixteenth poll only: those questions take as long as a poll. With no time at all, after each.
  */
 struct barway_gpu_wait {
 	uint64_t began, bound;
@@ -556,8 +601,16 @@ struct barway_gpu_wait {
 BARWAY_GPU_FN void barway_gpu_wait_for(struct barway_gpu_wait *w, uint64_t timeout_ns)
 {
 	w->began = 0;
-	w->polls = w->last = 0;
+	w->last = 0;
 	w->bound = timeout_ns < BARWAY_GPU_WAIT_MAX_NS ? timeout_ns : BARWAY_GPU_WAIT_MAX_NS;
+	w->polls = w->bound ? 0 : 15;
+}
+
+/* Counts a poll that found nothing: is it time to ask? */
+BARWAY_GPU_FN int barway_gpu_polled(struct barway_gpu_wait *w)
+{
+	barway_gpu_pause(w->polls);
+	return !__builtin_expect(++w->polls % 16, 1);
 }
 
 BARWAY_GPU_FN int barway_gpu_over(struct barway_gpu_wait *w)
@@ -575,20 +628,25 @@ BARWAY_GPU_FN int barway_gpu_over(struct barway_gpu_wait *w)
 /* For kernels that poll words of their own, after each poll that found nothing: 0 to go on. */
 BARWAY_GPU_FN int barway_gpu_expired(struct barway_gpu_wait *w)
 {
-	barway_gpu_pause(w->polls);
-	return w->bound && w->polls++ % 16 != 15 ? 0 : barway_gpu_over(w);
+	return barway_gpu_polled(w) ? barway_gpu_over(w) : 0;
+}
+
+/* It is time to ask: 0 to look again. */
+BARWAY_GPU_FN int barway_gpu_ask(const struct barway_gpu_channel *c, struct barway_gpu_wait *w)
+{
+	if (w->last)
+		return BARWAY_GPU_EPIPE;
+	w->last = (uint32_t)barway_gpu_closed(c);
+	if (!w->last)
+		return barway_gpu_over(w);
+	w->polls |= 15; /* one look more */
+	return 0;
 }
 
 /* After a look that found nothing: 0 to look again. */
 BARWAY_GPU_FN int barway_gpu_waited(const struct barway_gpu_channel *c, struct barway_gpu_wait *w)
 {
-	if (w->last)
-		return BARWAY_GPU_EPIPE;
-	barway_gpu_pause(w->polls);
-	if (w->bound && w->polls++ % 16 != 15)
-		return 0;
-	w->last = (uint32_t)barway_gpu_closed(c);
-	return w->last ? 0 : barway_gpu_over(w);
+	return barway_gpu_polled(w) ? barway_gpu_ask(c, w) : 0;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -632,54 +690,66 @@ BARWAY_GPU_FN int barway_gpu_claim(struct barway_gpu_channel *c, uint64_t n, uin
 	return 0;
 }
 
-/* By one thread: @n lines in a row, in which there is room. */
+/* Who is short of room: until there is some, only looks; and has others go first. */
+struct barway_gpu_turn {
+	uint32_t looks, pause_ns;
+};
+
+/* By one thread: 1: it has @n lines in a row, in which there is room, from *@position on. */
+BARWAY_GPU_FN int barway_gpu_try_lines(struct barway_gpu_channel *c, uint64_t n,
+				       struct barway_gpu_turn *turn, uint64_t *position)
+{
+	if (turn->looks &&
+	    !barway_gpu_has_room(c, n + (c->sole ? c->tx_head :
+					 barway_gpu_ld(c->gpu + BARWAY_GPU_TX_HEAD))))
+		return 0;
+	turn->looks = 1;
+	if (c->sole) {
+		if (!barway_gpu_has_room(c, c->tx_head + n))
+			return 0;
+		*position = c->tx_head;
+		c->tx_head += n;
+		return 1;
+	}
+	if (barway_gpu_claim(c, n, position))
+		return 1;
+	/* what thousands ask for in vain at once is more than the ring: none would ever be given
+	 * any if they did not become fewer */
+	barway_gpu_back_off(turn->pause_ns);
+	turn->pause_ns = turn->pause_ns < 32768 ? turn->pause_ns * 2 : turn->pause_ns;
+	return 0;
+}
+
 BARWAY_GPU_FN int barway_gpu_take_lines(struct barway_gpu_channel *c, uint64_t n,
 					uint64_t timeout_ns, uint64_t *position)
 {
+	struct barway_gpu_turn turn = { 0, 64 };
 	struct barway_gpu_wait wait;
-	uint32_t pause_ns = 64;
 	int error;
 
 	barway_gpu_wait_for(&wait, timeout_ns);
-	for (;;) {
-		if (!c->sole) {
-			if (barway_gpu_claim(c, n, position))
-				return 0;
-			/* what thousands ask for in vain at once is more than the ring: none would
-			 * ever be given any if they did not become fewer */
-			barway_gpu_back_off(pause_ns);
-			pause_ns = pause_ns < 32768 ? pause_ns * 2 : pause_ns;
-		} else if (barway_gpu_has_room(c, c->tx_head + n)) {
-			*position = c->tx_head;
-			c->tx_head += n;
-			return 0;
-		}
-		/* short of room: until there is some, only look */
-		do {
-			error = barway_gpu_waited(c, &wait);
-			if (error)
-				return error;
-			barway_gpu_back_off(64);
-		} while (!barway_gpu_has_room(c, n + (c->sole ? c->tx_head :
-				barway_gpu_ld(c->gpu + BARWAY_GPU_TX_HEAD))));
+	while (!barway_gpu_try_lines(c, n, &turn, position)) {
+		error = barway_gpu_waited(c, &wait);
+		if (error)
+			return error;
+		barway_gpu_back_off(64);
 	}
+	return 0;
 }
 
 /* SOLE: for who attaches later. By one thread, when the lines are stored, which are urgent. */
-BARWAY_GPU_FN void barway_gpu_say_sent(const struct barway_gpu_channel *c)
+BARWAY_GPU_FN void barway_gpu_say_sent(const struct barway_gpu_channel *c, int leader)
 {
 	if (!c->sole)
 		return;
-	barway_gpu_st(c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
-	barway_gpu_st(c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
+	barway_gpu_st_if((uint32_t)leader, c->gpu + BARWAY_GPU_TX_RESERVED, c->tx_head);
+	barway_gpu_st_if((uint32_t)leader, c->gpu + BARWAY_GPU_TX_HEAD, c->tx_head);
 }
 
 /* Lines of a message of @bytes, at most BARWAY_MESSAGE_MAX: for those the product is exact. */
 BARWAY_GPU_FN uint32_t barway_gpu_lines_of(uint32_t bytes)
 {
-	uint32_t n = (bytes + BARWAY_LINE_DATA - 1) * 1171 >> 16;
-
-	return n ? n : 1;
+	return bytes <= BARWAY_LINE_DATA ? 1 : (bytes + BARWAY_LINE_DATA - 1) * 1171 >> 16;
 }
 
 BARWAY_GPU_FN int barway_gpu_check_message(uint32_t bytes, uint32_t tag)
@@ -724,7 +794,7 @@ BARWAY_GPU_FN void barway_gpu_store_line(struct barway_gpu_channel *c, uint64_t 
 	w[0] = control | mark;
 	BARWAY_GPU_UNROLL
 	for (uint32_t i = 1; i < BARWAY_LINE_WORDS; i++) {
-		w[0] |= v[i - 1] >> 63 << (55 + i);
+		w[0] |= v[i - 1] >> 63 << BARWAY_LINE_TOP(i);
 		w[i] = (v[i - 1] & ~BARWAY_GPU_TOP) | mark;
 	}
 #ifdef BARWAY_GPU_SOFT
@@ -775,15 +845,17 @@ BARWAY_GPU_FN int barway_gpu_begin(struct barway_gpu_channel *c, uint32_t bytes,
 	int error = barway_gpu_check_message(bytes, tag);
 	uint32_t lines = barway_gpu_lines_of(bytes);
 
-	if (error)
-		return error;
-	if (!__builtin_expect(barway_gpu_take_room(c, lines, position), 1)) {
-		error = barway_gpu_take_lines(c, lines, timeout_ns, position);
-		barway_gpu_count_room(c);
+	if (!__builtin_expect(!error && barway_gpu_take_room(c, lines, position), 1)) {
+		if (!error) {
+			error = barway_gpu_take_lines(c, lines, timeout_ns, position);
+			barway_gpu_count_room(c);
+		}
+		if (error)
+			return barway_gpu_failed(error);
 	}
-	if (!error && barway_gpu_ordered(flags))
+	if (barway_gpu_ordered(flags))
 		BARWAY_GPU_FENCE(c);
-	return error;
+	return 0;
 }
 
 /**
@@ -804,7 +876,7 @@ BARWAY_GPU_FN int barway_gpu_send(struct barway_gpu_channel *c, const void *data
 
 	if (!error) {
 		barway_gpu_store_message(c, position, (const uint64_t *)data, bytes, tag);
-		barway_gpu_say_sent(c);
+		barway_gpu_say_sent(c, 1);
 	}
 	return error;
 }
@@ -820,15 +892,15 @@ BARWAY_GPU_FN int barway_gpu_send_line(struct barway_gpu_channel *c, const uint6
 				       unsigned flags)
 {
 	uint64_t position;
-	int error = bytes > BARWAY_LINE_DATA ? BARWAY_GPU_EMSGSIZE :
-		    barway_gpu_begin(c, bytes, tag, timeout_ns, flags, &position);
+	int error = BARWAY_GPU_EMSGSIZE;
 
-	if (!error) {
-		barway_gpu_store_line(c, position, barway_gpu_control(position, 0, bytes, tag),
-				      words);
-		barway_gpu_say_sent(c);
-	}
-	return error;
+	if (bytes <= BARWAY_LINE_DATA)
+		error = barway_gpu_begin(c, bytes, tag, timeout_ns, flags, &position);
+	if (error)
+		return barway_gpu_failed(error);
+	barway_gpu_store_line(c, position, barway_gpu_control(position, 0, bytes, tag), words);
+	barway_gpu_say_sent(c, 1);
+	return 0;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
@@ -841,15 +913,17 @@ BARWAY_GPU_FN uint64_t barway_gpu_line_at(const struct barway_gpu_channel *c, ui
 /* Loads a line: are its eight marks right? */
 BARWAY_GPU_FN int barway_gpu_load_line(const struct barway_gpu_channel *c, uint64_t p, uint64_t *w)
 {
-	uint64_t at = barway_gpu_line_at(c, p), all = ~0ull, any = 0;
+	uint32_t all = ~0u, any = 0;
+	uint64_t at = barway_gpu_line_at(c, p);
 
 	for (uint32_t i = 0; i < BARWAY_LINE_WORDS; i += 2)
 		barway_gpu_ld2(at + i * 8, &w[i], &w[i + 1]);
-	for (uint32_t i = 0; i < BARWAY_LINE_WORDS; i++) {
-		all &= w[i];
-		any |= w[i];
+	/* from the last one on, so that no load waits for what an earlier one brings */
+	for (uint32_t i = BARWAY_LINE_WORDS; i--;) {
+		all &= (uint32_t)(w[i] >> 32);
+		any |= (uint32_t)(w[i] >> 32);
 	}
-	return (BARWAY_LINE_MARK((uint32_t)p, c->rx_lines) ? all : ~any) >> 63 != 0;
+	return (int)(BARWAY_LINE_MARK((uint32_t)p, c->rx_lines) ? all : ~any) < 0;
 }
 
 /*
@@ -879,8 +953,7 @@ BARWAY_GPU_FN int barway_gpu_size(uint64_t control, uint64_t position, uint32_t 
 BARWAY_GPU_FN void barway_gpu_taken(struct barway_gpu_channel *c, uint64_t lines, int leader)
 {
 	c->rx_tail += lines;
-	if (leader)
-		barway_gpu_st(c->gpu + BARWAY_GPU_RX_TAIL, c->rx_tail);
+	barway_gpu_st_if((uint32_t)leader, c->gpu + BARWAY_GPU_RX_TAIL, c->rx_tail);
 }
 
 /* Tells the CPU what was taken if it was not told of @most lines. */
@@ -905,7 +978,7 @@ BARWAY_GPU_FN void barway_gpu_say_due(struct barway_gpu_channel *c, int leader)
 /* Word @i of the line @w, with the bit that its mark displaced. */
 BARWAY_GPU_FN uint64_t barway_gpu_line_word(const uint64_t *w, unsigned i)
 {
-	return (w[i] & ~BARWAY_GPU_TOP) | (w[0] << (8 - i) & BARWAY_GPU_TOP);
+	return (w[i] & ~BARWAY_GPU_TOP) | (w[0] << (63 - BARWAY_LINE_TOP(i)) & BARWAY_GPU_TOP);
 }
 
 /* The seven words of the line @w. */
@@ -957,24 +1030,27 @@ BARWAY_GPU_FN int barway_gpu_recv_one(struct barway_gpu_channel *c, uint64_t *wo
 				      unsigned flags)
 {
 	uint64_t w[BARWAY_LINE_WORDS];
+	uint32_t most = room < BARWAY_LINE_DATA ? room : BARWAY_LINE_DATA, size;
 	struct barway_gpu_wait wait;
-	int size, error;
+	int there, error;
 
 	barway_gpu_say_due(c, 1);
 	barway_gpu_wait_for(&wait, timeout_ns);
-	while (!barway_gpu_load_line(c, c->rx_tail, w)) {
-		error = barway_gpu_waited(c, &wait);
+	for (;;) {
+		there = barway_gpu_load_line(c, c->rx_tail, w);
+		size = (uint32_t)(w[0] >> 44) & 0xfff;
+		if (there & ((uint32_t)w[0] == (uint32_t)c->rx_tail) & (size <= most))
+			break; /* asked all at once */
+		error = there ? barway_gpu_size(w[0], c->rx_tail, most) :
+			barway_gpu_polled(&wait) ? barway_gpu_ask(c, &wait) : 0;
 		if (error)
-			return error;
+			return barway_gpu_failed(error);
 	}
-	size = barway_gpu_size(w[0], c->rx_tail, room < BARWAY_LINE_DATA ? room : BARWAY_LINE_DATA);
-	if (size < 0)
-		return size;
 	barway_gpu_line_words(w, words);
 	barway_gpu_acquire(c, c->rx_tail, flags);
 	barway_gpu_taken(c, 1, 1);
 	if (bytes)
-		*bytes = (uint32_t)size;
+		*bytes = size;
 	if (tag)
 		*tag = (uint32_t)(w[0] >> 32) & 0xfff;
 	return 0;
@@ -983,8 +1059,8 @@ BARWAY_GPU_FN int barway_gpu_recv_one(struct barway_gpu_channel *c, uint64_t *wo
 /**
  * barway_gpu_recv_line() - take the next message, of at most 56 bytes, into registers
  * @words: seven; those past its size are 0
- * By one thread. The shortest way: words that the caller does not look at cost nothing. A longer
- * message is BARWAY_GPU_EMSGSIZE, and stays. The rest as barway_gpu_recv().
+ * By one thread, and the shortest way for one: words that it does not look at cost nothing. A
+ * longer message is BARWAY_GPU_EMSGSIZE, and stays. The rest as barway_gpu_recv().
  */
 BARWAY_GPU_FN int barway_gpu_recv_line(struct barway_gpu_channel *c, uint64_t *words,
 				       uint32_t *bytes, uint32_t *tag, uint64_t timeout_ns,
@@ -1081,19 +1157,51 @@ BARWAY_GPU_FN uint32_t barway_gpu_word(uint32_t i)
 	return word ? line * 7 + word - 1 : UINT32_MAX;
 }
 
-/* What the first thread of a warp found, for all. */
-BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint32_t n,
-					     uint64_t timeout_ns, uint64_t *position)
+/* It is time to ask: the first thread does, so that all do the same. */
+BARWAY_GPU_FN int barway_gpu_ask_warp(const struct barway_gpu_channel *c,
+				      struct barway_gpu_wait *wait)
 {
 	int error = 0;
 
-	*position = 0;
-	if (barway_gpu_take_room(c, n, position))
-		return 0;
 	if (!barway_gpu_lane())
-		error = barway_gpu_take_lines(c, n, timeout_ns, position);
+		error = barway_gpu_ask(c, wait);
 	barway_gpu_sync_warp();
-	error = (int)barway_gpu_shfl((uint32_t)error, 0);
+	wait->last = barway_gpu_shfl(wait->last, 0);
+	wait->polls = barway_gpu_shfl(wait->polls, 0);
+	return (int)barway_gpu_shfl((uint32_t)error, 0);
+}
+
+BARWAY_GPU_FN int barway_gpu_waited_warp(const struct barway_gpu_channel *c,
+					 struct barway_gpu_wait *wait)
+{
+	return barway_gpu_polled(wait) ? barway_gpu_ask_warp(c, wait) : 0;
+}
+
+/*
+ * Room for @n lines, the same for all. What the first thread tries may part it from the others;
+ * how it goes on is voted on each time: a loop of that thread alone would make compilers doubt ever
+ * after that all of the warp are together.
+ */
+BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint32_t n,
+					     uint64_t timeout_ns, uint64_t *position)
+{
+	struct barway_gpu_turn turn = { 0, 64 };
+	struct barway_gpu_wait wait;
+	int error = 0, taken;
+
+	barway_gpu_wait_for(&wait, timeout_ns);
+	*position = 0;
+	for (;;) {
+		taken = 0;
+		if (!barway_gpu_lane())
+			taken = barway_gpu_try_lines(c, n, &turn, position);
+		if (barway_gpu_ballot(taken))
+			break;
+		error = barway_gpu_waited_warp(c, &wait);
+		if (error)
+			break;
+		barway_gpu_back_off(64);
+	}
 	*position = barway_gpu_shfl64(*position, 0);
 	c->tx_head = barway_gpu_shfl64(c->tx_head, 0);
 	/* each thread may have seen another credit when it attached: the first one's is taken */
@@ -1114,11 +1222,9 @@ BARWAY_GPU_FN uint32_t barway_gpu_sharers(uint32_t lines)
 	return lines >= 8 ? ~0u : ~0u >> (32 - 4 * lines);
 }
 
-/* Four bits to every other place of eight. */
-BARWAY_GPU_FN uint32_t barway_gpu_spread(uint32_t bits)
+BARWAY_GPU_FN uint64_t barway_gpu_pack(uint32_t low, uint32_t high)
 {
-	bits = (bits | bits << 2) & 0x33;
-	return (bits | bits << 1) & 0x55;
+	return (uint64_t)high << 32 | low;
 }
 
 /*
@@ -1130,40 +1236,43 @@ BARWAY_GPU_FN void barway_gpu_store_round(struct barway_gpu_channel *c, uint64_t
 					  uint32_t tag, const uint64_t *pair)
 {
 	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4;
-	uint64_t p = position + line, a = pair[0];
-	uint64_t mark = BARWAY_LINE_MARK((uint32_t)p, c->tx_lines) ? BARWAY_GPU_TOP : 0;
+	uint32_t a = (uint32_t)(pair[0] >> 32), b = (uint32_t)(pair[1] >> 32);
+	uint32_t p = (uint32_t)position + line, low = (uint32_t)pair[0];
+	uint32_t mark = BARWAY_LINE_MARK(p, c->tx_lines) ? 1u << 31 : 0;
 	uint64_t at = c->host + BARWAY_HOST_RING + lane % 4 * 16 +
-		      (uint64_t)((uint32_t)p & (c->tx_lines - 1)) * BARWAY_LINE_BYTES;
-	uint32_t first = barway_gpu_ballot((int)(pair[0] >> 63)) >> (lane & 28) & 0xe;
-	uint32_t second = barway_gpu_ballot((int)(pair[1] >> 63)) >> (lane & 28) & 0xf;
-	uint32_t tops = barway_gpu_spread(first) << 23 | barway_gpu_spread(second) << 24;
+		      (uint64_t)(p & (c->tx_lines - 1)) * BARWAY_LINE_BYTES;
+	uint32_t first = barway_gpu_ballot((int)a < 0) >> (lane & 28);
+	uint32_t second = barway_gpu_ballot((int)b < 0) >> (lane & 28);
+	uint32_t control = line ? BARWAY_LINE_MORE << 12 : bytes << 12 | tag;
 
-	if (lane % 4 == 0)
-		a = barway_gpu_control(position, line, bytes, tag) | (uint64_t)tops << 32;
-	if (line < lines)
-		barway_gpu_st2(at, (a & ~BARWAY_GPU_TOP) | mark,
-			       (pair[1] & ~BARWAY_GPU_TOP) | mark);
+	control |= (first << 27 & 7u << 28) | (second << 24 & 15u << 24);
+	a = lane % 4 ? a : control;
+	low = lane % 4 ? low : p;
+	barway_gpu_st2_if(line < lines, at, barway_gpu_pack(low, (a & ~(1u << 31)) | mark),
+			  barway_gpu_pack((uint32_t)pair[1], (b & ~(1u << 31)) | mark));
 }
 
 /**
  * barway_gpu_send_words() - send a message from registers; by a warp
  * @words: BARWAY_GPU_WORDS of each thread: words[i] is the message's word barway_gpu_word(i); those
  *         past @bytes have to be 0, and where that is UINT32_MAX it does not matter
- * The shortest way for more than a line. The rest as barway_gpu_send_warp(), which is this and
- * loading the words.
+ * The shortest way; what the compiler knows of @bytes is left out. The rest as
+ * barway_gpu_send_warp(), which is this and loading the words.
  */
 BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint64_t *words,
 					uint32_t bytes, uint32_t tag, uint64_t timeout_ns,
 					unsigned flags)
 {
 	int error = barway_gpu_check_message(bytes, tag);
-	uint32_t lines = barway_gpu_lines_of(bytes), lane = barway_gpu_lane();
+	uint32_t lines = barway_gpu_lines_of(bytes);
 	uint64_t position;
 
-	if (!error)
-		error = barway_gpu_take_lines_warp(c, lines, timeout_ns, &position);
-	if (error)
-		return error;
+	if (!__builtin_expect(!error && barway_gpu_take_room(c, lines, &position), 1)) {
+		if (!error)
+			error = barway_gpu_take_lines_warp(c, lines, timeout_ns, &position);
+		if (error)
+			return barway_gpu_failed(error);
+	}
 	if (barway_gpu_ordered(flags)) {
 		BARWAY_GPU_FENCE(c);
 		barway_gpu_sync_warp(); /* nobody stores before all have fenced */
@@ -1176,8 +1285,7 @@ BARWAY_GPU_FN int barway_gpu_send_words(struct barway_gpu_channel *c, const uint
 				barway_gpu_store_round(c, position, round, lines, bytes, tag,
 						       words + 2 * round);
 	}
-	if (!lane)
-		barway_gpu_say_sent(c);
+	barway_gpu_say_sent(c, !barway_gpu_lane());
 	return 0;
 }
 
@@ -1240,17 +1348,18 @@ BARWAY_GPU_FN int barway_gpu_send_each(struct barway_gpu_channel *c, const void 
 	total = barway_gpu_shfl(before, 31);
 	if (total > c->tx_lines)
 		return BARWAY_GPU_EMSGSIZE;
-	error = barway_gpu_take_lines_warp(c, total, timeout_ns, &position);
-	if (error)
-		return error;
+	if (!barway_gpu_take_room(c, total, &position)) {
+		error = barway_gpu_take_lines_warp(c, total, timeout_ns, &position);
+		if (error)
+			return error;
+	}
 	if (barway_gpu_ordered(flags)) {
 		BARWAY_GPU_FENCE(c);
 		barway_gpu_sync_warp();
 	}
 	barway_gpu_store_message(c, position + before - lines, (const uint64_t *)data, bytes,
 				 tag);
-	if (!lane)
-		barway_gpu_say_sent(c);
+	barway_gpu_say_sent(c, !lane);
 	return 0;
 }
 
@@ -1265,139 +1374,166 @@ BARWAY_GPU_FN void barway_gpu_agree(struct barway_gpu_channel *c)
 	c->rx_said = barway_gpu_shfl64(c->rx_said, 0);
 }
 
-/* By the first thread, so that all do the same. @looks: how many there were since the last call. */
-BARWAY_GPU_FN int barway_gpu_waited_warp(const struct barway_gpu_channel *c,
-					 struct barway_gpu_wait *wait, uint32_t looks)
-{
-	int error = 0;
+/*
+ * What a thread looks for: its 16 bytes of a round of a message. Kept while it polls, so that a
+ * look is a load, a few operations without a branch, and a vote. A thread that has no share loads
+ * what another does, which costs nothing, and takes it as it comes.
+ */
+struct barway_gpu_share {
+	uint64_t at;          /* where they lie */
+	uint32_t marks, mark; /* bit 31 of both words: is it flipped; does it have to be 1 then */
+	uint32_t low, more;   /* of a control word: the bits that have to be right, else 0 */
+	uint32_t position;
+	uint32_t least, span; /* of the first control word: the sizes that are looked for */
+};
 
-	if (wait->bound && !wait->last && wait->polls % 16 + looks < 16) {
-		wait->polls += looks;
+/* Of round @round of a message of @lines lines and at most @most bytes. */
+BARWAY_GPU_FN void barway_gpu_look_for(const struct barway_gpu_channel *c, uint32_t round,
+				       uint32_t lines, uint32_t most, struct barway_gpu_share *s)
+{
+	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4, mine = line < lines;
+	uint32_t end = lines * BARWAY_LINE_DATA < most ? lines * BARWAY_LINE_DATA : most;
+
+	s->at = barway_gpu_line_at(c, c->rx_tail + (mine ? line : 0)) + lane % 4 * 16;
+	s->mark = mine << 31;
+	s->position = (uint32_t)c->rx_tail + line;
+	s->marks = BARWAY_LINE_MARK(s->position, c->rx_lines) ? 0 : 1u << 31;
+	s->low = mine && lane % 4 == 0 ? ~0u : 0;
+	s->more = s->low && line ? BARWAY_LINE_MORE << 12 : 0;
+	s->least = lines > 1 ? (lines - 1) * BARWAY_LINE_DATA + 1 : 0;
+	s->span = s->low && !line ? end - s->least : ~0u;
+}
+
+BARWAY_GPU_FN void barway_gpu_load_share(const struct barway_gpu_share *s, uint64_t *pair)
+{
+	barway_gpu_ld2(s->at, &pair[0], &pair[1]);
+}
+
+/* 0: a share's marks are right. */
+BARWAY_GPU_FN uint32_t barway_gpu_unmarked(const struct barway_gpu_share *s, const uint64_t *pair)
+{
+	uint32_t a = (uint32_t)(pair[0] >> 32), b = (uint32_t)(pair[1] >> 32);
+
+	return ~((a ^ s->marks) & (b ^ s->marks)) & s->mark;
+}
+
+/* 0: if it has a control word, that is one of this line. */
+BARWAY_GPU_FN uint32_t barway_gpu_misplaced(const struct barway_gpu_share *s, const uint64_t *pair)
+{
+	return (((uint32_t)pair[0] ^ s->position) & s->low) | (~(uint32_t)(pair[0] >> 32) & s->more);
+}
+
+/* Which threads have what they look for, or nothing to look for, a bit each. */
+BARWAY_GPU_FN uint32_t barway_gpu_there(const struct barway_gpu_share *s, const uint64_t *pair)
+{
+	uint32_t wrong = barway_gpu_unmarked(s, pair) | barway_gpu_misplaced(s, pair);
+
+	return barway_gpu_ballot(!wrong);
+}
+
+/* Does this thread have it, and is the first control word that of a size that is looked for? */
+BARWAY_GPU_FN int barway_gpu_is_there(const struct barway_gpu_share *s, const uint64_t *pair)
+{
+	uint32_t wrong = barway_gpu_unmarked(s, pair) | barway_gpu_misplaced(s, pair);
+	uint32_t size = (uint32_t)(pair[0] >> 44) & 0xfff;
+
+	return !wrong & (size - s->least <= s->span);
+}
+
+/* Do some have right marks, but the control word of another line? @need: of whom that is asked. */
+BARWAY_GPU_FN int barway_gpu_strays(const struct barway_gpu_share *s, const uint64_t *pair,
+				    uint32_t need)
+{
+	int stray = !barway_gpu_unmarked(s, pair) && barway_gpu_misplaced(s, pair);
+
+	return (barway_gpu_ballot(stray) & need) != 0;
+}
+
+/* This thread's two words of a line, if it has some; @control: the high half of the line's control
+ * word. */
+BARWAY_GPU_FN void barway_gpu_unmark(int mine, const uint64_t *pair, uint32_t control,
+				     uint64_t *words)
+{
+	uint32_t quarter = barway_gpu_lane() % 4, top = 1u << 31;
+	uint32_t a = (uint32_t)(pair[0] >> 32), b = (uint32_t)(pair[1] >> 32);
+
+	a = (a & ~top) | (control << (4 - quarter) & top);
+	b = (b & ~top) | (control << (7 - quarter) & top);
+	words[0] = mine && quarter ? barway_gpu_pack((uint32_t)pair[0], a) : 0;
+	words[1] = mine ? barway_gpu_pack((uint32_t)pair[1], b) : 0;
+}
+
+/*
+ * The first line is there, or may be, and the message is not of as many lines as are looked for, or
+ * not all of it is there. Returns 0, or an error; *@lines: how many it has; *@need: the threads
+ * that have a share of these.
+ */
+BARWAY_GPU_FN int barway_gpu_resize(const struct barway_gpu_share *s, const uint64_t *pair,
+				    uint32_t first, uint32_t most, uint32_t *lines, uint32_t *need)
+{
+	uint32_t there = barway_gpu_there(s, pair), size = first >> 12 & 0xfff;
+
+	if ((there & 15) != 15)
 		return 0;
-	}
-	wait->polls |= 15;
-	if (!barway_gpu_lane())
-		error = barway_gpu_waited(c, wait);
-	barway_gpu_sync_warp();
-	wait->last = barway_gpu_shfl(wait->last, 0);
-	wait->polls = barway_gpu_shfl(wait->polls, 0);
-	return (int)barway_gpu_shfl((uint32_t)error, 0);
-}
-
-/* Loads this thread's 16 bytes of a round, if its line is one of the first @loads. */
-BARWAY_GPU_FN void barway_gpu_load_round(const struct barway_gpu_channel *c, uint32_t round,
-					 uint32_t loads, uint64_t *pair)
-{
-	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4;
-
-	if (line < loads)
-		barway_gpu_ld2(barway_gpu_line_at(c, c->rx_tail + line) + lane % 4 * 16,
-			       &pair[0], &pair[1]);
-}
-
-/*
- * Which threads have what belongs there: marks that are right, and if it is a control word one of
- * this line. @strays: those with right marks and another control word, instead.
- */
-BARWAY_GPU_FN uint32_t barway_gpu_round_there(const struct barway_gpu_channel *c, uint32_t round,
-					      uint32_t loads, const uint64_t *pair, int strays)
-{
-	uint32_t lane = barway_gpu_lane(), line = round * 8 + lane / 4;
-	uint32_t p = (uint32_t)c->rx_tail + line;
-	uint64_t other = BARWAY_LINE_MARK(p, c->rx_lines) ? 0 : ~0ull;
-	int marked = (int)(((pair[0] ^ other) & (pair[1] ^ other)) >> 63);
-	int placed = lane % 4 || ((uint32_t)pair[0] == p &&
-				  (!line || ((pair[0] >> 44) & 0xfff) == BARWAY_LINE_MORE));
-
-	return barway_gpu_ballot(line < loads && marked && (strays ? !placed : placed));
-}
-
-/* This thread's two words of a line; @control: the high half of the line's control word. */
-BARWAY_GPU_FN void barway_gpu_unmark(const uint64_t *pair, uint32_t control, uint64_t *words)
-{
-	uint32_t quarter = barway_gpu_lane() % 4;
-	uint64_t tops = (uint64_t)control << 32;
-
-	words[0] = (pair[0] & ~BARWAY_GPU_TOP) | (tops << (8 - 2 * quarter) & BARWAY_GPU_TOP);
-	words[1] = (pair[1] & ~BARWAY_GPU_TOP) | (tops << (7 - 2 * quarter) & BARWAY_GPU_TOP);
-	if (!quarter)
-		words[0] = 0;
-}
-
-/*
- * Looks once at the next message's first eight lines; at the others too, where the one before had
- * so many. Returns its size, and then *@lines, when its first eight lines are there;
- * BARWAY_GPU_EAGAIN; or an error. What is asked of the other threads is asked before it is known
- * whether the message is there: the answers come together.
- */
-BARWAY_GPU_FN int barway_gpu_look_words(struct barway_gpu_channel *c, uint32_t room, uint64_t *w,
-					uint32_t *first, uint32_t *own, uint32_t *lines)
-{
-	uint32_t most = room < BARWAY_MESSAGE_MAX ? room : BARWAY_MESSAGE_MAX;
-	uint32_t loads, there, need, size;
-
-	for (;;) {
-		loads = c->rx_loads;
-		barway_gpu_load_round(c, 0, loads, w);
-		if (most > 8 * BARWAY_LINE_DATA && __builtin_expect(loads > 8, 0)) {
-			BARWAY_GPU_UNROLL
-			for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
-				barway_gpu_load_round(c, round, loads, w + 2 * round);
-		}
-		there = barway_gpu_round_there(c, 0, loads, w, 0);
-		*first = barway_gpu_shfl((uint32_t)(w[0] >> 32), 0);
-		*own = barway_gpu_shfl((uint32_t)(w[0] >> 32), barway_gpu_lane() & 28);
-		size = *first >> 12 & 0xfff;
-		*lines = barway_gpu_lines_of(size);
-		need = barway_gpu_sharers(*lines);
-		if (size <= most && !(need & ~there))
-			return (int)size;
-		if ((there & 15) != 15)
-			need = 15; /* of the first line alone: this is not its size */
-		else if (size > most)
-			return size > BARWAY_MESSAGE_MAX ? BARWAY_GPU_EBADMSG :
-							   BARWAY_GPU_EMSGSIZE;
-		if (barway_gpu_round_there(c, 0, loads, w, 1) & need)
-			return BARWAY_GPU_EBADMSG;
-		if ((there & 15) != 15 || *lines <= loads)
-			return BARWAY_GPU_EAGAIN;
-		c->rx_loads = *lines; /* a longer one: all of it, now */
-	}
+	if (size > most)
+		return size > BARWAY_MESSAGE_MAX ? BARWAY_GPU_EBADMSG : BARWAY_GPU_EMSGSIZE;
+	*lines = barway_gpu_lines_of(size);
+	*need = barway_gpu_sharers(*lines);
+	return 0;
 }
 
 /* Waits for round @round of a message of @lines lines, the first of which are there. */
-BARWAY_GPU_FN int barway_gpu_wait_round(struct barway_gpu_channel *c, uint32_t round,
-					uint32_t lines, uint64_t *pair,
+BARWAY_GPU_FN int barway_gpu_wait_round(const struct barway_gpu_channel *c, uint32_t round,
+					uint32_t lines, int loaded, uint64_t *pair,
 					struct barway_gpu_wait *wait)
 {
-	uint32_t need = barway_gpu_sharers(lines - round * 8);
+	struct barway_gpu_share s;
 	int error;
 
-	if (lines > c->rx_loads) /* else the last look has loaded it */
-		barway_gpu_load_round(c, round, lines, pair);
-	for (;;) {
-		if (!(need & ~barway_gpu_round_there(c, round, lines, pair, 0)))
-			return 0;
-		if (barway_gpu_round_there(c, round, lines, pair, 1) & need)
-			return BARWAY_GPU_EBADMSG;
-		error = barway_gpu_waited_warp(c, wait, 1);
-		if (error)
-			return error;
-		barway_gpu_load_round(c, round, lines, pair);
+	barway_gpu_look_for(c, round, lines, BARWAY_MESSAGE_MAX, &s);
+	if (!loaded)
+		barway_gpu_load_share(&s, pair);
+	while (barway_gpu_there(&s, pair) != ~0u) {
+		if (barway_gpu_polled(wait)) {
+			error = barway_gpu_strays(&s, pair, ~0u) ? BARWAY_GPU_EBADMSG :
+			        barway_gpu_ask_warp(c, wait);
+			if (error)
+				return error;
+		}
+		barway_gpu_load_share(&s, pair);
 	}
+	return 0;
 }
 
-/* Waits for what is past the first eight lines of a message of @lines. */
-BARWAY_GPU_FN int barway_gpu_wait_rest(struct barway_gpu_channel *c, uint32_t lines, uint64_t *w,
-				       struct barway_gpu_wait *wait)
+/* Waits for what is past the first eight lines of a message; @looked: lines that were loaded. */
+BARWAY_GPU_FN int barway_gpu_wait_rest(const struct barway_gpu_channel *c, uint32_t lines,
+				       uint32_t looked, uint64_t *w, struct barway_gpu_wait *wait)
 {
 	int error = 0;
 
 	BARWAY_GPU_UNROLL
 	for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
 		if (!error && lines > round * 8)
-			error = barway_gpu_wait_round(c, round, lines, w + 2 * round, wait);
+			error = barway_gpu_wait_round(c, round, lines, lines <= looked,
+						      w + 2 * round, wait);
 	return error;
+}
+
+/* Loads the share of the first eight lines, and of the others where there are any. */
+BARWAY_GPU_FN void barway_gpu_load_words(const struct barway_gpu_channel *c,
+					 const struct barway_gpu_share *s, uint32_t lines,
+					 uint32_t most, uint64_t *w)
+{
+	struct barway_gpu_share rest;
+
+	barway_gpu_load_share(s, w);
+	if (most <= 8 * BARWAY_LINE_DATA || __builtin_expect(lines <= 8, 1))
+		return;
+	BARWAY_GPU_UNROLL
+	for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++) {
+		barway_gpu_look_for(c, round, lines, most, &rest);
+		barway_gpu_load_share(&rest, w + 2 * round);
+	}
 }
 
 BARWAY_GPU_FN void barway_gpu_unmark_rest(uint32_t lines, const uint64_t *w, uint64_t *words)
@@ -1409,8 +1545,8 @@ BARWAY_GPU_FN void barway_gpu_unmark_rest(uint32_t lines, const uint64_t *w, uin
 		if (lines <= round * 8)
 			continue;
 		own = barway_gpu_shfl((uint32_t)(w[2 * round] >> 32), lane & 28);
-		if (round * 8 + lane / 4 < lines)
-			barway_gpu_unmark(w + 2 * round, own, words + 2 * round);
+		barway_gpu_unmark(round * 8 + lane / 4 < lines, w + 2 * round, own,
+				  words + 2 * round);
 	}
 }
 
@@ -1418,50 +1554,86 @@ BARWAY_GPU_FN void barway_gpu_unmark_rest(uint32_t lines, const uint64_t *w, uin
  * barway_gpu_recv_words() - take the next message into registers; by a warp
  * @words: BARWAY_GPU_WORDS of each thread: words[i] becomes the message's word barway_gpu_word(i);
  *         0 past its end, and where that is UINT32_MAX
- * The shortest way for more than a line; shorter still where the compiler knows that @room is at
- * most 448 bytes, eight lines. The rest as barway_gpu_recv_warp(), which is this and storing the
- * words.
+ * The shortest way, if the compiler knows that @room is at most 448 bytes, eight lines, or 56, one;
+ * what is larger stays. The rest as barway_gpu_recv_warp(), which is this and storing the words.
  */
 BARWAY_GPU_FN int barway_gpu_recv_words(struct barway_gpu_channel *c, uint64_t *words,
 					uint32_t room, uint32_t *bytes, uint32_t *tag,
 					uint64_t timeout_ns, unsigned flags)
 {
-	uint32_t lane = barway_gpu_lane(), first, own, lines;
+	uint32_t most = room < BARWAY_MESSAGE_MAX ? room : BARWAY_MESSAGE_MAX;
+	uint32_t wanted = barway_gpu_lines_of(most), lane = barway_gpu_lane();
+	uint32_t looked = wanted > 1 && c->rx_loads < wanted ? c->rx_loads : wanted;
+	uint32_t lines = looked, first, own, need;
 	uint64_t w[BARWAY_GPU_WORDS] = { 0 };
+	struct barway_gpu_share share;
 	struct barway_gpu_wait wait;
-	int size, error;
+	int error, due, may_be, whole;
 
 	barway_gpu_sync_warp();
 	barway_gpu_agree(c);
 	barway_gpu_say_due(c, !lane);
 	barway_gpu_wait_for(&wait, timeout_ns);
-	for (;;) {
-		size = barway_gpu_look_words(c, room, w, &first, &own, &lines);
-		if (size >= 0)
-			break;
-		error = size == BARWAY_GPU_EAGAIN ? barway_gpu_waited_warp(c, &wait, 1) : size;
+	barway_gpu_look_for(c, 0, lines, most, &share);
+look:
+	barway_gpu_load_words(c, &share, looked, most, w);
+	/* what is asked of the others is asked before it is known whether the message is there: the
+	 * answers come together */
+	first = barway_gpu_shfl((uint32_t)(w[0] >> 32), 0);
+	own = barway_gpu_shfl((uint32_t)(w[0] >> 32), lane & 28);
+	whole = barway_gpu_is_there(&share, w);
+	may_be = (barway_gpu_ballot(whole) & 14) == 14; /* the first line, perhaps of another size */
+	whole = barway_gpu_all(whole);
+	due = barway_gpu_polled(&wait);
+	if (!__builtin_expect(due | may_be, 1)) /* one branch for each look */
+		goto look;
+	if (__builtin_expect(whole, 1))
+		goto found;
+	need = 15;
+	if (may_be) {
+		wanted = lines;
+		error = barway_gpu_resize(&share, w, first, most, &lines, &need);
 		if (error)
-			return error;
+			goto failed;
+		if (lines != wanted) {
+			barway_gpu_look_for(c, 0, lines, most, &share);
+			if (lines > looked) {
+				looked = lines;
+				goto look;
+			}
+			if (barway_gpu_all(barway_gpu_is_there(&share, w)))
+				goto found;
+		}
 	}
-	if (__builtin_expect((uint32_t)size > 8 * BARWAY_LINE_DATA, 0)) {
-		error = barway_gpu_wait_rest(c, lines, w, &wait);
+	if (!due)
+		goto look;
+	error = barway_gpu_strays(&share, w, need) ? BARWAY_GPU_EBADMSG :
+						     barway_gpu_ask_warp(c, &wait);
+	if (!error)
+		goto look;
+failed:
+	return barway_gpu_failed(error);
+found:
+	if (most > 8 * BARWAY_LINE_DATA && __builtin_expect(lines > 8, 0)) {
+		error = barway_gpu_wait_rest(c, lines, looked, w, &wait);
 		if (error)
-			return error;
+			goto failed;
 	}
 	BARWAY_GPU_UNROLL
 	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
 		words[i] = 0;
-	if (lane / 4 < lines)
-		barway_gpu_unmark(w, own, words);
-	if (__builtin_expect((uint32_t)size > 8 * BARWAY_LINE_DATA, 0))
+	barway_gpu_unmark(lane / 4 < lines, w, own, words);
+	if (most > 8 * BARWAY_LINE_DATA && __builtin_expect(lines > 8, 0))
 		barway_gpu_unmark_rest(lines, w, words);
 	c->rx_loads = lines;
-	barway_gpu_sync_warp(); /* what one has seen the others load after it */
-	barway_gpu_acquire(c, c->rx_tail, flags);
-	barway_gpu_sync_warp(); /* all have loaded: the lines may be written again */
+	if (barway_gpu_ordered(flags)) {
+		barway_gpu_sync_warp(); /* what one has seen the others load after it */
+		barway_gpu_acquire(c, c->rx_tail, flags);
+		barway_gpu_sync_warp();
+	}
 	barway_gpu_taken(c, lines, !lane);
 	if (bytes)
-		*bytes = (uint32_t)size;
+		*bytes = first >> 12 & 0xfff;
 	if (tag)
 		*tag = first & 0xfff;
 	return 0;
@@ -1564,7 +1736,7 @@ BARWAY_GPU_FN int barway_gpu_recv_each(struct barway_gpu_channel *c, void *data,
 		mine = barway_gpu_load_line(c, c->rx_tail + lane, w);
 		there = barway_gpu_first_lines(c, mine, w[0], room, &lines, &error);
 		if (!there && !error)
-			error = barway_gpu_waited_warp(c, &wait, 1);
+			error = barway_gpu_waited_warp(c, &wait);
 		if (there || error)
 			break;
 	}

@@ -213,6 +213,18 @@ BARWAY_GPU_FN void barway_gpu_st2(uint64_t at, uint64_t a, uint64_t b)
 	barway_gpu_st(at, a);
 }
 
+BARWAY_GPU_FN void barway_gpu_st_if(uint32_t yes, uint64_t at, uint64_t v)
+{
+	if (yes)
+		barway_gpu_st(at, v);
+}
+
+BARWAY_GPU_FN void barway_gpu_st2_if(uint32_t yes, uint64_t at, uint64_t a, uint64_t b)
+{
+	if (yes)
+		barway_gpu_st2(at, a, b);
+}
+
 BARWAY_GPU_FN void barway_gpu_fence(void)
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -287,6 +299,11 @@ BARWAY_GPU_FN uint32_t barway_gpu_ballot(int yes)
 	for (unsigned i = 0; i < 32; i++)
 		out |= lanes.lane[lanes.now].seen[i] << i;
 	return out;
+}
+
+BARWAY_GPU_FN int barway_gpu_all(int yes)
+{
+	return barway_gpu_ballot(yes) == ~0u;
 }
 
 BARWAY_GPU_FN void barway_gpu_sync_warp(void)

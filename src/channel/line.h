@@ -24,7 +24,7 @@ static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark,
 		w[i] = mark;
 	for (i = 1; i <= n / 8; i++) {
 		memcpy(&v, data + 8 * (i - 1), 8);
-		tops |= v >> 63 << (55 + i);
+		tops |= v >> 63 << BARWAY_LINE_TOP(i);
 		w[i] = (v & ~BW_LINE_TOP) | mark;
 	}
 	if (n % 8) {
@@ -35,6 +35,17 @@ static inline void bw_line_put(uint64_t *w, uint64_t control, uint64_t mark,
 	w[0] = control | tops | mark;
 }
 
+/* The control word, without mark and displaced bits, of a message that begins at @position. */
+static inline uint64_t bw_line_control(uint64_t position, size_t bytes, unsigned tag)
+{
+	return (uint64_t)bytes << 44 | (uint64_t)tag << 32 | (uint32_t)position;
+}
+
+static inline uint64_t bw_line_mark(uint64_t position, uint32_t lines)
+{
+	return (uint64_t)BARWAY_LINE_MARK(position, lines) << 63;
+}
+
 /* The message as the lines from @position on of a ring of @lines. Returns how many. */
 static inline __attribute__((always_inline))
 unsigned bw_message_put_by(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position, uint32_t lines,
@@ -42,19 +53,18 @@ unsigned bw_message_put_by(uint64_t (*w)[BARWAY_LINE_WORDS], uint64_t position, 
 			   void (*line_put)(uint64_t *w, uint64_t control, uint64_t mark,
 					    const unsigned char *data, size_t n))
 {
-	uint64_t control = (uint64_t)bytes << 44 | (uint64_t)tag << 32;
+	uint64_t control = bw_line_control(position, bytes, tag);
 	const unsigned char *p = data;
 	unsigned n = 0;
 
 	do {
-		uint64_t mark = (uint64_t)BARWAY_LINE_MARK(position + n, lines) << 63;
 		size_t part = bytes < BARWAY_LINE_DATA ? bytes : BARWAY_LINE_DATA;
 
-		line_put(w[n], control | (uint32_t)(position + n), mark, p, part);
-		control = (uint64_t)BARWAY_LINE_MORE << 44;
+		line_put(w[n], control, bw_line_mark(position + n, lines), p, part);
+		n++;
+		control = bw_line_control(position + n, BARWAY_LINE_MORE, 0);
 		p += part;
 		bytes -= part;
-		n++;
 	} while (bytes);
 	return n;
 }
@@ -89,7 +99,7 @@ static inline void bw_line_take(void *data, size_t n, const uint64_t *w)
 	unsigned i;
 
 	for (i = 1; i <= n / 8; i++) {
-		v = (w[i] & ~BW_LINE_TOP) | w[0] >> (55 + i) << 63;
+		v = (w[i] & ~BW_LINE_TOP) | w[0] >> BARWAY_LINE_TOP(i) << 63;
 		memcpy(p + 8 * (i - 1), &v, 8);
 	}
 	if (n % 8) /* such a word's mark displaces nothing of the message */
@@ -103,6 +113,13 @@ struct bw_line_kernel {
 			const void *data, size_t bytes, unsigned tag);
 	bool (*get)(uint64_t *w, const unsigned char *ring, uint64_t position, uint32_t lines);
 	void (*take)(void *data, size_t n, const uint64_t *w);
+	/*
+	 * A line straight to where it goes, without one beside the ring, and to @twin bytes further
+	 * where that is not 0; as bw_line_put(). For mappings that are write-combined. NULL: has
+	 * none.
+	 */
+	void (*send)(unsigned char *at, size_t twin, uint64_t control, uint64_t mark,
+		     const void *data, size_t n);
 };
 
 extern const struct bw_line_kernel bw_line_c, bw_line_avx512;

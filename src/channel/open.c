@@ -65,6 +65,8 @@ static int map(struct bw_channel *ch, const struct bw_map_policy *policy)
 	ch->gpu = ch->win->cpu + (ch->gpu_addr - ch->win->addr);
 	ch->store = ch->win->kernels.store->store;
 	ch->line = bw_line_kernel(bw_mmio_allowed());
+	if (ch->win->kernels.store == bw_mmio_choose(BW_WC, bw_mmio_allowed()).store)
+		ch->send_line = ch->line->send; /* a line is one store by either */
 	return 0;
 }
 

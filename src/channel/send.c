@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * To the GPU. A message is made into lines beside the ring and stored by the mapping's kernel, so
- * that whole lines leave as one PCIe write each. The fence after it is made under the lock too: a
+ * that whole lines leave as one PCIe write each; a message of one line is stored from the register
+ * that it is made in, where the CPU can. The fence after it is made under the lock too: a
  * message is on its way before another thread can shut the channel down or send one after it.
  */
 #include <errno.h>
@@ -36,19 +37,36 @@ static void store(const struct bw_channel *ch, unsigned char *ring, uint64_t pla
 		ch->store(ring, w[first], (n - first) * BARWAY_LINE_BYTES);
 }
 
-static void put(struct bw_channel *ch, const void *data, size_t bytes, unsigned tag)
+/* Returns how many lines it has. */
+static unsigned put(const struct bw_channel *ch, uint64_t position, const void *data, size_t bytes,
+		    unsigned tag)
 {
 	_Alignas(64) uint64_t w[BARWAY_MESSAGE_LINES][BARWAY_LINE_WORDS];
-	uint64_t position = atomic_load_explicit(&ch->to_gpu.position, memory_order_relaxed);
+	size_t twin = ch->to_gpu_lines == BARWAY_RING_TWIN_LINES ? BARWAY_RING_TWIN : 0;
 	uint64_t place = position & (ch->to_gpu_lines - 1);
 	unsigned char *ring = ch->gpu + BARWAY_GPU_RING;
 	unsigned n;
 
-	bw_fence_publish(); /* what the caller stored before goes before the message */
+	if (bytes <= BARWAY_LINE_DATA && ch->send_line) {
+		ch->send_line(ring + place * BARWAY_LINE_BYTES, twin,
+			      bw_line_control(position, bytes, tag),
+			      bw_line_mark(position, ch->to_gpu_lines), data, bytes);
+		return 1;
+	}
 	n = ch->line->put(w, position, ch->to_gpu_lines, data, bytes, tag);
 	store(ch, ring, place, w, n);
-	if (ch->to_gpu_lines == BARWAY_RING_TWIN_LINES)
-		store(ch, ring + BARWAY_RING_TWIN, place, w, n);
+	if (twin)
+		store(ch, ring + twin, place, w, n);
+	return n;
+}
+
+static void send(struct bw_channel *ch, const void *data, size_t bytes, unsigned tag)
+{
+	uint64_t position = atomic_load_explicit(&ch->to_gpu.position, memory_order_relaxed);
+	unsigned n;
+
+	bw_fence_publish(); /* what the caller stored before goes before the message */
+	n = put(ch, position, data, bytes, tag);
 	bw_fence_publish();
 	atomic_store_explicit(&ch->to_gpu.position, position + n, memory_order_release);
 	atomic_store_explicit(&ch->to_gpu.messages,
@@ -67,7 +85,7 @@ static int try_send(struct bw_channel *ch, const void *data, size_t bytes, unsig
 	else if (bw_channel_word(ch, BARWAY_HOST_CLOSED) || ch->win->revoked)
 		ret = bw_channel_closed_err(ch);
 	else if (likely(bw_channel_has_room(ch, BARWAY_MESSAGE_LINES_OF(bytes)))) {
-		put(ch, data, bytes, tag);
+		send(ch, data, bytes, tag);
 		ret = 0;
 	}
 	pthread_mutex_unlock(&ch->to_gpu.lock);

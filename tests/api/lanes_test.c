@@ -596,7 +596,7 @@ static uint64_t raw_line_word(uint64_t n, uint64_t p, uint32_t line, uint32_t i)
 	v = mark | (uint32_t)(p + line) |
 	    (line ? 0xfffull << 44 : (uint64_t)raw_size(n) << 44 | (n & 0xfff) << 32);
 	for (i = 1; i < 8; i++)
-		v |= raw_word(n, line * 7 + i - 1) >> 63 << (55 + i);
+		v |= raw_word(n, line * 7 + i - 1) >> 63 << (i % 2 ? 56 + i / 2 : 59 + i / 2);
 	return v;
 }
 

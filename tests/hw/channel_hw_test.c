@@ -77,6 +77,7 @@ static void echo_by_a_warp(void)
 		return;
 	echo_form(&gpu_kernel_echo_words, 32, BARWAY_MESSAGE_MAX);
 	echo_form(&gpu_kernel_echo_eight_lines, 32, 8 * BARWAY_LINE_DATA);
+	echo_form(&gpu_kernel_echo_one_line, 32, BARWAY_LINE_DATA);
 }
 
 static void echo_by_a_block(void)

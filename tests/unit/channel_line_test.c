@@ -28,6 +28,7 @@ static unsigned want_bit(const unsigned char *data, size_t n, unsigned word, uns
 static void check_line(const uint64_t *line, uint64_t position, const unsigned char *data,
 		       size_t n, unsigned size, unsigned tag)
 {
+	static const unsigned where[] = { 63, 56, 60, 57, 61, 58, 62, 59 };
 	unsigned mark = position / LINES % 2 == 0;
 
 	for (unsigned w = 0; w < 8; w++)
@@ -35,7 +36,7 @@ static void check_line(const uint64_t *line, uint64_t position, const unsigned c
 	for (unsigned w = 1; w < 8; w++) {
 		for (unsigned b = 0; b < 63; b++)
 			CHECK_EQ(bit_of(line, w, b), want_bit(data, n, w, b));
-		CHECK_EQ(bit_of(line, 0, 55 + w), want_bit(data, n, w, 63));
+		CHECK_EQ(bit_of(line, 0, where[w]), want_bit(data, n, w, 63));
 	}
 	CHECK_EQ(line[0] >> 44 & 0xfff, size);
 	CHECK_EQ(line[0] >> 32 & 0xfff, tag);
@@ -67,6 +68,37 @@ static void check_message(uint64_t position, size_t bytes, unsigned tag, unsigne
 		for (size_t k = part; k < sizeof(back); k++)
 			CHECK_EQ(back[k], 0x5a);
 	}
+}
+
+/* The same line, in both places, and nothing beside them. */
+static void check_sent(uint64_t position, size_t bytes, unsigned tag)
+{
+	_Alignas(64) unsigned char at[5][64], untouched[64];
+	unsigned char data[BARWAY_LINE_DATA + 1];
+	uint64_t line[8];
+
+	test_fill(data, sizeof(data), bytes + position);
+	for (size_t twin = 0; twin <= 128; twin += 128) {
+		memset(at, 0x5a, sizeof(at));
+		memset(untouched, 0x5a, sizeof(untouched));
+		kernel->send(at[1], twin, bw_line_control(position, bytes, tag),
+			     bw_line_mark(position, LINES), data + 1, bytes);
+		for (unsigned i = 0; i < 5; i++) {
+			if (i != 1 && !(twin && i == 3)) {
+				CHECK(!memcmp(at[i], untouched, 64));
+				continue;
+			}
+			memcpy(line, at[i], sizeof(line));
+			check_line(line, position, data + 1, bytes, (unsigned)bytes, tag);
+		}
+	}
+}
+
+static void straight_to_the_ring_by(void)
+{
+	for (unsigned bytes = 0; kernel->send && bytes <= BARWAY_LINE_DATA; bytes++)
+		for (uint64_t position = bytes; position < 4 * LINES; position += 57)
+			check_sent(position, bytes, bytes * 71 & 0xfff);
 }
 
 static void every_size_by(void)
@@ -127,6 +159,11 @@ static void every_size(void)
 	by_each(every_size_by);
 }
 
+static void straight_to_the_ring(void)
+{
+	by_each(straight_to_the_ring_by);
+}
+
 static void positions_beyond_32_bits(void)
 {
 	by_each(positions_beyond_32_bits_by);
@@ -147,6 +184,7 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(every_size),
+		TEST(straight_to_the_ring),
 		TEST(positions_beyond_32_bits),
 		TEST(all_eight_marks),
 		TEST(as_allowed),
