@@ -1381,7 +1381,7 @@ BARWAY_GPU_FN void barway_gpu_agree(struct barway_gpu_channel *c)
  */
 struct barway_gpu_share {
 	uint64_t at;          /* where they lie */
-	uint32_t marks, mark; /* bit 31 of both words: is it flipped; does it have to be 1 then */
+	uint32_t marks, mark; /* bit 31 of both words: flipped by this; then to be 1 */
 	uint32_t low, more;   /* of a control word: the bits that have to be right, else 0 */
 	uint32_t position;
 	uint32_t least, span; /* of the first control word: the sizes that are looked for */
@@ -1420,7 +1420,9 @@ BARWAY_GPU_FN uint32_t barway_gpu_unmarked(const struct barway_gpu_share *s, con
 /* 0: if it has a control word, that is one of this line. */
 BARWAY_GPU_FN uint32_t barway_gpu_misplaced(const struct barway_gpu_share *s, const uint64_t *pair)
 {
-	return (((uint32_t)pair[0] ^ s->position) & s->low) | (~(uint32_t)(pair[0] >> 32) & s->more);
+	uint32_t low = (uint32_t)pair[0], high = (uint32_t)(pair[0] >> 32);
+
+	return ((low ^ s->position) & s->low) | (~high & s->more);
 }
 
 /* Which threads have what they look for, or nothing to look for, a bit each. */
@@ -1582,7 +1584,8 @@ look:
 	first = barway_gpu_shfl((uint32_t)(w[0] >> 32), 0);
 	own = barway_gpu_shfl((uint32_t)(w[0] >> 32), lane & 28);
 	whole = barway_gpu_is_there(&share, w);
-	may_be = (barway_gpu_ballot(whole) & 14) == 14; /* the first line, perhaps of another size */
+	/* the first line is there: perhaps it is of a message of another size */
+	may_be = (barway_gpu_ballot(whole) & 14) == 14;
 	whole = barway_gpu_all(whole);
 	due = barway_gpu_polled(&wait);
 	if (!__builtin_expect(due | may_be, 1)) /* one branch for each look */

@@ -16,7 +16,7 @@
  *
  *    LOCAL     the source may be reused
  *    ARRIVED   all bytes are in the destination's memory; counted there, never inferred from order
- *    VISIBLE   a kernel there may use them; so does a program there
+ *    VISIBLE   a kernel of the GPU that they are in may use them; so may a program there
  *
  * Data is not encrypted, nor is it authenticated: whoever can change packets on the network can
  * change data. The control connections authenticate both ends by a secret that is never sent; use

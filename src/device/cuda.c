@@ -317,6 +317,8 @@ static int describe(struct bw_device *dev, int ordinal)
 	dev->has_pci = !cuda.device_pci(pci, sizeof(pci), cu) && bw_pci_parse(pci, &dev->pci);
 	dev->integrated = !cuda.device_attr(&value, BW_CU_DEV_INTEGRATED, cu) && value;
 	dev->coherent = !cuda.device_attr(&value, BW_CU_DEV_HOST_PAGE_TABLES, cu) && value;
+	dev->ordered = !cuda.device_attr(&value, BW_CU_DEV_WRITES_ORDERING, cu) &&
+		       value >= BW_CU_ORDERING_OWNER;
 	return 0;
 }
 

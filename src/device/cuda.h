@@ -56,10 +56,12 @@ enum { /* CUdevice_attribute */
 	BW_CU_DEV_VMM = 102,
 	BW_CU_DEV_POSIX_HANDLES = 103,
 	BW_CU_DEV_RDMA_WITH_VMM = 110,
+	BW_CU_DEV_WRITES_ORDERING = 118, /* GPU_DIRECT_RDMA_WRITES_ORDERING */
 	BW_CU_DEV_DMA_BUF = 124,
 };
 
 enum {
+	BW_CU_ORDERING_OWNER = 100,    /* CUGPUDirectRDMAWritesOrdering */
 	BW_CU_HANDLE_POSIX_FD = 1,     /* CUmemAllocationHandleType */
 	BW_CU_LOCATION_DEVICE = 1,     /* CUmemLocationType */
 	BW_CU_ALLOCATION_PINNED = 1,   /* CUmemAllocationType */

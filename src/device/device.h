@@ -45,6 +45,11 @@ struct bw_device {
 	bool mig;                 /* a MIG instance */
 	bool integrated;          /* shares memory with the CPU (Jetson) */
 	bool coherent;            /* CPU and GPU share coherent memory (Grace) */
+	/*
+	 * Its own work sees what came in, over PCIe or through a mapping, in the order in which it
+	 * came: who is told of it later is told behind it. Else a load from there comes first.
+	 */
+	bool ordered;
 	uint64_t memory_total;    /* bytes */
 };
 

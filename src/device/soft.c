@@ -59,6 +59,7 @@ static int start_one(unsigned i)
 	if (ret)
 		return ret;
 	dev->ops = &bw_soft_ops;
+	dev->ordered = true;
 	snprintf(dev->name, sizeof(dev->name), "Barway soft GPU");
 	snprintf(dev->uuid, sizeof(dev->uuid), "GPU-soft-%u", i);
 	list[i] = dev;

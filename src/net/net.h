@@ -33,6 +33,9 @@ struct bw_xfer;
 
 enum bw_path { BW_PATH_AUTO, BW_PATH_STAGED, BW_PATH_DIRECT }; /* as enum barway_path */
 
+/* Is a load from GPU memory made after what arrived there, before that is VISIBLE? */
+enum bw_read_back { BW_READ_BACK_AUTO, BW_READ_BACK_ALWAYS, BW_READ_BACK_NEVER };
+
 struct bw_ep_options {
 	const char *listen, *network, *interfaces;
 	const void *secret;
@@ -43,6 +46,7 @@ struct bw_ep_options {
 	size_t eager, chunk;
 	unsigned depth;
 	uint64_t spin_ns;
+	enum bw_read_back read_back;
 };
 
 /* Reads the parameters into what the caller left open, and checks. */

@@ -129,6 +129,7 @@ struct bw_region {
 	unsigned uses, own, refs; /* flows under way; those of transfers; prepared transfers */
 	bool closed, direct;
 	bool closing;            /* peers can begin nothing with it */
+	bool read_back;          /* before what arrived is VISIBLE */
 	unsigned nregs;          /* 0: engines need none, or take the range of each transfer */
 	struct bw_reg reg[BW_WIRE_RAILS];
 	unsigned char secret[16];

@@ -81,6 +81,19 @@ static int find_threads(struct bw_ep_options *o)
 	return 0;
 }
 
+static int find_read_back(struct bw_ep_options *o)
+{
+	static const char *const words[] = { "auto", "always", "never" };
+	const char *text = bw_param_text(BW_P_NET_READ_BACK);
+
+	for (unsigned i = 0; i < 3; i++)
+		if (!strcmp(text, words[i])) {
+			o->read_back = (enum bw_read_back)i;
+			return 0;
+		}
+	return bw_param_refuse(BW_P_NET_READ_BACK, text, strlen(text), "auto, always, never");
+}
+
 static int sizes(struct bw_ep_options *o)
 {
 	uint64_t depth = bw_param_size(BW_P_NET_DEPTH);
@@ -122,6 +135,8 @@ int bw_ep_defaults(struct bw_ep_options *o, unsigned char *secret_room, size_t r
 	if (!o->deadline_ns || !o->liveness_ns)
 		return bw_err(EINVAL, "net_deadline_ms and net_liveness_ms have to be 1 or more");
 	ret = find_threads(o);
+	if (!ret)
+		ret = find_read_back(o);
 	if (!ret)
 		ret = sizes(o);
 	return ret ? ret : find_secret(o, secret_room, room);

@@ -349,6 +349,20 @@ static void link_region(struct bw_region *r)
 	r->ep->regions = r;
 }
 
+/*
+ * Where the GPU promises order, whoever is told that the bytes are there, by a store through the
+ * mapping, by host memory or by the launch of a kernel, is told behind them.
+ */
+static bool reads_back(const struct bw_ep *ep, const struct bw_mapping *map)
+{
+	if (ep->options.read_back != BW_READ_BACK_AUTO)
+		return ep->options.read_back == BW_READ_BACK_ALWAYS;
+	for (unsigned i = 0; i < map->win->npieces; i++)
+		if (!map->win->pieces[i].seg.dev->ordered)
+			return true;
+	return false;
+}
+
 int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t access,
 		   struct bw_mapping *map, struct bw_device *dev, struct bw_region **out)
 {
@@ -371,6 +385,7 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 	r->map = map;
 	r->dev = dev;
 	r->host = map ? map->ptr : (unsigned char *)(uintptr_t)addr;
+	r->read_back = map && reads_back(ep, map);
 	ret = map ? 0 : is_there(r->host, bytes, access & BW_REGION_PUT);
 	if (!ret && getrandom(r->secret, sizeof(r->secret), 0) != (ssize_t)sizeof(r->secret))
 		ret = bw_err(EIO, "the system gives no random bytes: %s", strerror(errno));

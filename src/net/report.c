@@ -25,8 +25,9 @@ static int local_leg(const struct bw_xfer *t, char *text, size_t room)
 	if (!r->map)
 		return snprintf(text, room, "host memory");
 	if (t->was_eager)
-		return snprintf(text, room, "GPU memory %s through its mapping (%s)",
-				by_cpu(&t->flow), source ? r->map->load_name : r->map->store_name);
+		return snprintf(text, room, "GPU memory %s through its mapping (%s)%s",
+				by_cpu(&t->flow), source ? r->map->load_name : r->map->store_name,
+				!source && r->read_back ? ", read back" : "");
 	if (source ? t->was_ring_out : t->was_ring_in)
 		return snprintf(text, room, "GPU memory through pinned chunks");
 	if (r->direct)

@@ -3,8 +3,8 @@
  * net/sink: the end that the bytes come to. It says where they may be written: into the memory
  * itself, where the network can reach that; where CPUs move the bytes, into GPU memory too, through
  * its mapping; else into a ring of pinned chunks, out of which they are copied on. It counts what
- * arrives and takes nothing else for arrival; then it publishes: a flush, so that a kernel sees the
- * bytes, then the signal.
+ * arrives and takes nothing else for arrival; then it publishes: a fence, and a load from there
+ * where the GPU needs one, so that a kernel sees the bytes; then the signal.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -187,10 +187,20 @@ static void store_signal(struct bw_region *r, uint64_t offset, uint64_t value)
 	}
 }
 
+/* What the GPU promises is for its own work: not for another one that is told by a signal. */
+static bool reads_back(const struct bw_region *r, const struct bw_region *word)
+{
+	return r->read_back || (r->map && word && word->map && word->dev != r->dev &&
+				r->ep->options.read_back != BW_READ_BACK_NEVER);
+}
+
 void bw_sink_publish(struct bw_region *r, struct bw_region *word, const struct bw_wire_signal *sig)
 {
-	if (r->map) /* the bytes are VISIBLE before anything says so; it begins with a fence */
-		bw_copy_flush(r->map);
+	/* the bytes are VISIBLE before anything says so */
+	if (reads_back(r, sig ? word : NULL))
+		bw_copy_flush(r->map); /* begins with a fence */
+	else if (r->map)
+		bw_fence_publish();
 	BW_PROBE2(net_publish, r, sig != NULL);
 	if (sig)
 		store_signal(word, sig->offset, sig->value);

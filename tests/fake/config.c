@@ -46,6 +46,7 @@ static const struct key config_keys[] = {
 	CONFIG(virt, 0, 4, 0),
 	CONFIG(dmabuf, 0, 1, 1),
 	CONFIG(coherent, 0, 1, 0),
+	CONFIG(ordered, 0, 1, 1),
 	CONFIG(admin, -1, 1, -1),
 	CONFIG(lost, 0, 1, 0),
 	CONFIG(memops, 0, 1, 1),

@@ -494,6 +494,9 @@ FAKE_API int cuDeviceGetAttribute(int *value, int attribute, int dev)
 	case CUF_DEV_POOLS:
 		*value = 1;
 		break;
+	case CUF_DEV_WRITES_ORDERING:
+		*value = fakenv.get("ordered") ? 100 : 0;
+		break;
 	case CUF_DEV_DMA_BUF:
 		*value = fakenv.get("dmabuf") && !fakenv.get("wsl") && !fakenv.get("jetson");
 		break;

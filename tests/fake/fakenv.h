@@ -29,6 +29,8 @@
  *	                   0: by driver
  *	dmabuf=1           0: CUDA exports no dma-buf
  *	coherent=0         1: cached mappings outside BAR1, CU_DEVICE_ATTRIBUTE 100 is 1
+ *	ordered=1          0: the GPU promises no order of what comes in through BAR1:
+ *	                   CU_DEVICE_ATTRIBUTE 118 is 0
  *	admin=-1           1 or 0: is the caller an administrator; -1: effective uid 0
  *	lost=0             1: the GPU is lost: maps and mmaps are refused
  *	memops=1           0: no cuStreamWriteValue64() and cuStreamWaitValue64()

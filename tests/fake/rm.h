@@ -164,8 +164,8 @@ struct rm_config {
 	char tamper[32];
 	long gpus, fb_mb, bar1_mode, bar1_mb, bar1_page_kb, minor_base, instance_base;
 	long nodes, ctl, eacces, open_module, sysfs_version, proc_version, gdrdrv;
-	long wsl, jetson, mig, cc, cc_caps, virt, dmabuf, coherent, admin, lost, memops,
-	     host_alias, host_skew, jit, cuinit, destroyed;
+	long wsl, jetson, mig, cc, cc_caps, virt, dmabuf, coherent, ordered, admin, lost,
+	     memops, host_alias, host_skew, jit, cuinit, destroyed;
 };
 
 struct rm_counters {

@@ -31,6 +31,7 @@ struct cu_ipc {
 	CU(cuInit, (unsigned))                                                                  \
 	CU(cuDeviceGetCount, (int *))                                                           \
 	CU(cuDeviceGet, (int *, int))                                                           \
+	CU(cuDeviceGetAttribute, (int *, int, int))                                             \
 	CU(cuDeviceGetPCIBusId, (char *, int, int))                                             \
 	CU(cuDevicePrimaryCtxRetain, (void **, int))                                            \
 	CU(cuDevicePrimaryCtxRelease_v2, (int))                                                 \

@@ -793,7 +793,14 @@ static const char watch_ptx[] =
 	" add.u64 %i, %i, 1;\n bra ROUND;\n"
 	"DONE:\n ret;\n}\n";
 
-static void watch(int flag_in_host_memory)
+/* Who tells the kernel that the data is there: each store goes behind the data's in its own way. */
+enum flag {
+	FLAG_IN_GPU_MEMORY,
+	FLAG_AFTER_FLUSH, /* in pinned memory */
+	FLAG_AFTER_FENCE, /* the same: no load from GPU memory keeps it back */
+};
+
+static void watch(enum flag where)
 {
 	enum { WORDS = 96, ROUNDS = 20000 };
 	void *module, *kernel, *stream;
@@ -817,7 +824,7 @@ static void watch(int flag_in_host_memory)
 	memset(words, 0, sizeof(words));
 	OK(barway_copy_to(m, 0, words, 8));
 	OK(barway_flush(m));
-	flag = flag_in_host_memory ? out_addr + 1024 : a;
+	flag = where == FLAG_IN_GPU_MEMORY ? a : out_addr + 1024;
 	a += 256;
 	{
 		void *args[] = { &flag, &a, &n, &out_addr, &rounds };
@@ -829,13 +836,15 @@ static void watch(int flag_in_host_memory)
 		for (int i = 0; i < WORDS; i++)
 			sum += words[i] = test_random(&seed);
 		OK(barway_copy_to(m, 256, words, sizeof(words)));
-		if (flag_in_host_memory) {
-			/* the flag goes another way than the data: only the flush keeps them in
-			 * order */
-			OK(barway_flush(m));
-			__atomic_store_n((uint64_t *)((char *)pinned + 1024), r, __ATOMIC_RELEASE);
-		} else {
+		if (where == FLAG_IN_GPU_MEMORY) {
 			OK(barway_copy_to(m, 0, &r, 8));
+		} else {
+			/* the flag goes another way than the data */
+			if (where == FLAG_AFTER_FLUSH)
+				OK(barway_flush(m));
+			else
+				barway_fence_publish();
+			__atomic_store_n((uint64_t *)((char *)pinned + 1024), r, __ATOMIC_RELEASE);
 		}
 		deadline = now_us() + 2e6;
 		while (__atomic_load_n(&host[0], __ATOMIC_ACQUIRE) != r)
@@ -856,12 +865,25 @@ static void watch(int flag_in_host_memory)
 
 static void flag_after_data(void)
 {
-	watch(0);
+	watch(FLAG_IN_GPU_MEMORY);
 }
 
 static void flush_makes_visible(void)
 {
-	watch(1);
+	watch(FLAG_AFTER_FLUSH);
+}
+
+/* What network transfers rely on before they say VISIBLE, where the driver promises it. */
+static void ordered_without_a_flush(void)
+{
+	enum { WRITES_ORDERING = 118, OWNER = 100 };
+	int ordering = 0;
+
+	start();
+	CU_OK(cuDeviceGetAttribute(&ordering, WRITES_ORDERING, gpu.device));
+	if (ordering < OWNER)
+		SKIP("the driver promises no order of what comes in: %d", ordering);
+	watch(FLAG_AFTER_FENCE);
 }
 
 /* ---- pinned memory; what kernels have to do with it: watch() above --------------------------- */
@@ -1177,6 +1199,7 @@ int main(int argc, char **argv)
 		TEST(threads),
 		TEST(flag_after_data),
 		TEST(flush_makes_visible),
+		TEST(ordered_without_a_flush),
 		TEST(pinned_memory),
 		TEST(registered_memory),
 		TEST(pinned_in_a_stream_capture),
