@@ -248,12 +248,13 @@ BARWAY_API int barway_transfer_post(struct barway_transfer *t);
 
 /**
  * barway_transfer_post_on_stream() - begin when the stream's earlier work is done
- * @stream: a stream of the local memory's device, or of the region's peer device; as in
- *          barway_copy_on_stream()
+ * @stream: a stream of the local memory's device, as in barway_copy_on_stream(); of another GPU
+ *          only with net_read_back=always
  * @hold:   not 0: the stream's later work waits until the transfer is VISIBLE (a receive, a get) or
  *          LOCAL (a put, a send); where it fails the stream goes on, and the transfer says why
  *
- * No thread waits for the stream. Errors: as barway_transfer_post(); -ENOTSUP the device has no
+ * No thread waits for the stream. Kernels that come after it have to be loaded before it: CUDA's
+ * lazy loading would wait for it. Errors: as barway_transfer_post(); -ENOTSUP the device has no
  * stream operations. Does not block.
  */
 BARWAY_API int barway_transfer_post_on_stream(struct barway_transfer *t, void *stream, int hold);
