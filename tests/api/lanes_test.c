@@ -520,6 +520,8 @@ static void shares_words(void)
  */
 #define RAW_LINES 64u
 #define RAW_DATA(i) (0x8000000000000000ull | (uint64_t)mix(i) << 31 | mix(~(i))) /* all top bits */
+#define RAW_TAG(n) ((uint32_t)(n) * 1365 & 0xfff) /* of message n: all bits of it, too */
+#define RAW_NUMBER(tag) ((tag) * 4093 & 0xfff)    /* of the message with that tag */
 
 static const uint32_t raw_sizes[] = {
 	0, 1, 7, 8, 9, 55, 56, 57, 63, 64, 112, 113, 392, 393, 440, 447, 448, 449, 455, 456, 504,
@@ -535,7 +537,7 @@ static struct {
 	uint64_t got;         /* lines taken of the ring to the CPU */
 	unsigned how;         /* what a case is about */
 	unsigned line, word;
-	const char *expect;
+	bool slow;            /* the CPU takes its time, so that its ring is full again and again */
 } raw;
 
 static void raw_begin(uint64_t position)
@@ -594,7 +596,7 @@ static uint64_t raw_line_word(uint64_t n, uint64_t p, uint32_t line, uint32_t i)
 	if (i)
 		return (raw_word(n, line * 7 + i - 1) & ~(1ull << 63)) | mark;
 	v = mark | (uint32_t)(p + line) |
-	    (line ? 0xfffull << 44 : (uint64_t)raw_size(n) << 44 | (n & 0xfff) << 32);
+	    (line ? 0xfffull << 44 : (uint64_t)raw_size(n) << 44 | (uint64_t)RAW_TAG(n) << 32);
 	for (i = 1; i < 8; i++)
 		v |= raw_word(n, line * 7 + i - 1) >> 63 << (i % 2 ? 56 + i / 2 : 59 + i / 2);
 	return v;
@@ -639,6 +641,9 @@ static void raw_cpu_sends(void)
 		raw_store(raw.sent, UINT32_MAX, true);
 		raw.lines += lines;
 	}
+	/* who has no room is told of the end at once */
+	while (raw.slow && raw.got != raw.lines && !k.wrong[0])
+		lanes_leave(LANE_READY, "");
 	raw.gpu[BARWAY_GPU_CLOSED / 8] = 1;
 }
 
@@ -648,6 +653,9 @@ static void raw_cpu_takes(void)
 	for (uint64_t n = 0; n < k.count; n++) {
 		uint32_t lines = BARWAY_MESSAGE_LINES_OF(raw_size(n));
 
+		if (raw.slow && !lanes_random(8))
+			for (unsigned i = lanes_random(800); i && !k.wrong[0]; i--)
+				lanes_leave(LANE_READY, "");
 		for (uint32_t i = 0; i < lines * 8; i++) {
 			uint64_t p = raw.got + i / 8;
 			const uint64_t *at = &raw.host[BARWAY_HOST_RING / 8 + p % RAW_LINES * 8 +
@@ -681,7 +689,7 @@ static void raw_warp_echoes(void)
 					      5 * SECONDS, n % 2 ? BARWAY_GPU_RELAXED : 0);
 		if (error)
 			break;
-		if (bytes != raw_size(n) || tag != (n & 0xfff))
+		if (bytes != raw_size(n) || tag != RAW_TAG(n))
 			complain("another size or tag", n);
 		for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++) {
 			uint32_t at = barway_gpu_word(i);
@@ -702,10 +710,54 @@ static void raw_warp_echoes(void)
 	done(&c, error, n);
 }
 
+/* The same by one thread: a line in registers, what is longer in memory. */
+static void raw_one_echoes(void)
+{
+	uint64_t data[BARWAY_MESSAGE_MAX / 8 + 1], want[BARWAY_MESSAGE_MAX / 8], n = 0;
+	struct barway_gpu_channel c;
+	uint32_t bytes, tag;
+	int error;
+
+	attach(&c);
+	for (;; n++) {
+		bool is_line = raw_size(n) <= BARWAY_LINE_DATA;
+
+		bytes = tag = 0xdead;
+		memset(data, PAST, sizeof(data));
+		error = barway_gpu_recv_line(&c, data, &bytes, &tag, 5 * SECONDS,
+					     n % 2 ? BARWAY_GPU_RELAXED : 0);
+		if (error == BARWAY_GPU_EMSGSIZE && !is_line)
+			error = barway_gpu_recv(&c, data, raw_size(n), &bytes, &tag, 5 * SECONDS,
+						0);
+		else if (!error && !is_line)
+			complain("more than a line", n);
+		if (error)
+			break;
+		if (bytes != raw_size(n) || tag != RAW_TAG(n))
+			complain("another size or tag", n);
+		for (uint32_t i = 0; i < BARWAY_MESSAGE_MAX / 8; i++)
+			want[i] = raw_word(n, i);
+		check_past(data, is_line ? BARWAY_LINE_DATA : bytes, n);
+		if (memcmp(data, want, is_line ? BARWAY_LINE_DATA : bytes))
+			complain("another word", n);
+		if (!is_line && barway_gpu_send_line(&c, want, bytes, tag, 0, 0) !=
+		    BARWAY_GPU_EMSGSIZE)
+			complain("more than a line sent", n);
+		error = is_line ? barway_gpu_send_line(&c, want, bytes, tag, 5 * SECONDS, 0) :
+				  barway_gpu_send(&c, data, bytes, tag, 5 * SECONDS, 0);
+		if (error)
+			break;
+	}
+	if (error != BARWAY_GPU_EPIPE || n != k.count)
+		complain("the end before it", n);
+	done(&c, error, n);
+}
+
 static void raw_echo_thread(void *arg)
 {
-	(void)arg;
-	if (barway_gpu_thread() < 32)
+	if (arg && !barway_gpu_thread())
+		raw_one_echoes();
+	else if (!arg && barway_gpu_thread() < 32)
 		raw_warp_echoes();
 	else if (barway_gpu_thread() == 32)
 		raw_cpu_sends();
@@ -716,15 +768,21 @@ static void raw_echo_thread(void *arg)
 /* Both ways word by word; the last one, long or short, is there before the end is. */
 static void raw_echo(void)
 {
-	for (uint64_t seed = 1; seed < 9; seed++) {
-		raw_begin(seed % 2 ? 0 : (1ull << 32) - 700 + seed);
+	for (uint64_t seed = 0; seed < 16; seed++) {
+		bool alone = seed & 8;
+
+		raw_begin(seed & 2 ? 0 : (1ull << 32) - 700 + seed);
 		k.flags = seed & BARWAY_GPU_SOLE;
-		k.count = 300 + seed;
-		raw_run(64, raw_echo_thread, NULL, seed);
+		raw.slow = seed & 4;
+		k.count = raw.slow ? 80 : 300 + seed;
+		raw_run(64, raw_echo_thread, alone ? &alone : NULL, seed + 1);
 		CHECK_EQ(k.taken[0], k.count);
-		for (unsigned i = 0; i < 32; i++)
+		for (unsigned i = 0; i < (alone ? 1 : 32); i++)
 			CHECK_EQ(k.result[i], BARWAY_GPU_EPIPE);
 		CHECK_EQ(raw.host[BARWAY_HOST_RX_CREDIT / 8], raw.lines);
+		CHECK_EQ(raw.gpu[BARWAY_GPU_RX_TAIL / 8], raw.lines);
+		CHECK_EQ(raw.gpu[BARWAY_GPU_TX_HEAD / 8], raw.got);
+		CHECK_EQ(raw.gpu[BARWAY_GPU_TX_RESERVED / 8], raw.got);
 	}
 }
 
@@ -753,13 +811,15 @@ static void raw_expect(struct barway_gpu_channel *c, uint32_t room, int want, co
 	if (got && (bytes != 12345 || tag != 12345))
 		complain("written in vain", raw.sent);
 	if (!got) {
-		lines = BARWAY_MESSAGE_LINES_OF(raw_size(tag));
-		if (bytes != raw_size(tag))
-			complain("another size", tag);
+		uint32_t n = RAW_NUMBER(tag);
+
+		lines = BARWAY_MESSAGE_LINES_OF(raw_size(n));
+		if (bytes != raw_size(n))
+			complain("another size", n);
 		for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
 			if (barway_gpu_word(i) != UINT32_MAX &&
-			    words[i] != raw_word(tag, barway_gpu_word(i)))
-				complain("another word", tag);
+			    words[i] != raw_word(n, barway_gpu_word(i)))
+				complain("another word", n);
 	}
 	if (c->rx_tail != tail + lines)
 		complain("so many lines taken", c->rx_tail - tail);
@@ -838,6 +898,33 @@ static void raw_late_and_bad(void)
 	}
 }
 
+/* A short message after a longer one, then lines that go on with nothing: it alone is taken. */
+static void raw_goes_on_thread(void *arg)
+{
+	static const uint32_t before[] = { 10, 11, 16, 17, 36 }; /* of 2, 3, 8, 9 and 19 lines */
+	struct barway_gpu_channel c;
+
+	attach(&c);
+	raw.how = *(unsigned *)arg;
+	RAW_ALONE(raw_store(before[raw.how], UINT32_MAX, false);
+		  raw.lines += BARWAY_MESSAGE_LINES_OF(raw_size(before[raw.how])));
+	raw_expect(&c, BARWAY_MESSAGE_MAX, 0, "the one before");
+	RAW_ALONE(raw_store(before[raw.how], UINT32_MAX, false);
+		  raw_store(5, UINT32_MAX, false);
+		  raw.lines++);
+	raw_expect(&c, BARWAY_MESSAGE_MAX, 0, "the short one");
+	raw_expect(&c, BARWAY_MESSAGE_MAX, BARWAY_GPU_EBADMSG, "what goes on with nothing");
+	done(NULL, 0, 0);
+}
+
+static void raw_goes_on(void)
+{
+	for (unsigned i = 0; i < 5; i++) {
+		raw_begin(i % 2 ? 0 : (1ull << 32) - 3);
+		raw_run(32, raw_goes_on_thread, &i, i + 1);
+	}
+}
+
 /* The last word of a message and, at once, the end: a try sees the message, or tries again. */
 static void raw_end_thread(void *arg)
 {
@@ -876,29 +963,56 @@ static void raw_end(void)
 	}
 }
 
+/* By one thread, without and with room that is known. */
+static void raw_refuses_one(struct barway_gpu_channel *c)
+{
+	uint64_t words[7] = { 0 };
+
+	if (barway_gpu_send(c, NULL, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) != BARWAY_GPU_EMSGSIZE ||
+	    barway_gpu_send(c, words, 8, BARWAY_TAG_MAX + 1, 0, 0) != BARWAY_GPU_EINVAL ||
+	    barway_gpu_send_line(c, words, BARWAY_LINE_DATA + 1, 0, 0, 0) != BARWAY_GPU_EMSGSIZE ||
+	    barway_gpu_send_line(c, words, 8, BARWAY_TAG_MAX + 1, 0, 0) != BARWAY_GPU_EINVAL)
+		complain("not refused", 1);
+}
+
 static void raw_refuses_thread(void *arg)
 {
 	uint64_t words[BARWAY_GPU_WORDS] = { 0 };
 	struct barway_gpu_channel c;
+	bool is_last = barway_gpu_lane() == 31;
 
 	(void)arg;
 	attach(&c);
-	/* no byte of what is too large is loaded */
-	if (barway_gpu_send_warp(&c, NULL, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) !=
-	    BARWAY_GPU_EMSGSIZE ||
-	    barway_gpu_send_warp(&c, NULL, UINT32_MAX, 0, 0, 0) != BARWAY_GPU_EMSGSIZE ||
-	    barway_gpu_send_words(&c, words, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) !=
-	    BARWAY_GPU_EMSGSIZE ||
-	    barway_gpu_send_words(&c, words, 8, BARWAY_TAG_MAX + 1, 0, 0) != BARWAY_GPU_EINVAL)
-		complain("not refused", 0);
+	for (unsigned i = 0; i < 2; i++) {
+		/* no byte of what is too large is loaded */
+		if (barway_gpu_send_warp(&c, NULL, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) !=
+		    BARWAY_GPU_EMSGSIZE ||
+		    barway_gpu_send_warp(&c, NULL, UINT32_MAX, 0, 0, 0) != BARWAY_GPU_EMSGSIZE ||
+		    barway_gpu_send_words(&c, words, BARWAY_MESSAGE_MAX + 1, 0, 0, 0) !=
+		    BARWAY_GPU_EMSGSIZE ||
+		    barway_gpu_send_words(&c, words, 8, BARWAY_TAG_MAX + 1, 0, 0) !=
+		    BARWAY_GPU_EINVAL ||
+		    barway_gpu_send_each(&c, words, 8, is_last ? BARWAY_TAG_MAX + 1 : 0, 0, 0) !=
+		    BARWAY_GPU_EINVAL ||
+		    barway_gpu_send_each(&c, words, is_last ? BARWAY_MESSAGE_MAX + 1 : 8, 0, 0,
+					 0) != BARWAY_GPU_EMSGSIZE ||
+		    barway_gpu_send_each(&c, NULL, 113, 0, 0, 0) != BARWAY_GPU_EMSGSIZE)
+			complain("not refused", 0);
+		if (!barway_gpu_lane())
+			raw_refuses_one(&c);
+		if (!i && barway_gpu_send_words(&c, words, 8, 0, 0, 0))
+			complain("not sent", i);
+	}
 	done(&c, 0, 0);
 }
 
 static void raw_refuses(void)
 {
 	raw_begin(0);
+	k.flags = BARWAY_GPU_SOLE;
 	raw_run(32, raw_refuses_thread, NULL, 1);
-	CHECK_EQ(raw.gpu[BARWAY_GPU_TX_HEAD / 8], 0);
+	CHECK_EQ(raw.gpu[BARWAY_GPU_TX_HEAD / 8], 1);
+	CHECK_EQ(raw.host[BARWAY_HOST_RING / 8 + 8], (uint32_t)(1 - RAW_LINES)); /* as it was */
 }
 
 /* What was taken is said at the start of the receive after it was a quarter, and not before. */
@@ -954,6 +1068,163 @@ static uint64_t raw_longest(void)
 	while (raw_size(n) != BARWAY_MESSAGE_MAX)
 		n++;
 	return n;
+}
+
+enum { FULL_WORDS, FULL_WARP, FULL_EACH, FULL_ONE, FULL_LINE, FULL_FORMS };
+
+/* The number of the message that thread @lane sends: of three lines, or of one. */
+static uint64_t raw_full_message(unsigned form, unsigned lane)
+{
+	return form == FULL_EACH ? lane % 7 : form == FULL_LINE ? 5 : 11;
+}
+
+static void raw_full_send(struct barway_gpu_channel *c, unsigned form, uint64_t timeout_ns,
+			  int want, const char *what)
+{
+	uint64_t words[BARWAY_GPU_WORDS], n = raw_full_message(form, barway_gpu_lane()), data[128];
+	uint32_t bytes = raw_size(n);
+	int got = want;
+
+	for (uint32_t i = 0; i < 128; i++)
+		data[i] = raw_word(n, i);
+	for (uint32_t i = 0; i < BARWAY_GPU_WORDS; i++)
+		words[i] = barway_gpu_word(i) == UINT32_MAX ? ~0ull :
+			   raw_word(n, barway_gpu_word(i));
+	if (form == FULL_WORDS)
+		got = barway_gpu_send_words(c, words, bytes, RAW_TAG(n), timeout_ns, 0);
+	else if (form == FULL_WARP)
+		got = barway_gpu_send_warp(c, data, bytes, RAW_TAG(n), timeout_ns, 0);
+	else if (form == FULL_EACH)
+		got = barway_gpu_send_each(c, data, bytes, RAW_TAG(n), timeout_ns, 0);
+	else if (!barway_gpu_lane() && form == FULL_ONE)
+		got = barway_gpu_send(c, data, bytes, RAW_TAG(n), timeout_ns, 0);
+	else if (!barway_gpu_lane())
+		got = barway_gpu_send_line(c, data, bytes, RAW_TAG(n), timeout_ns, 0);
+	if (got != want)
+		complain(what, form);
+}
+
+/* The last line that is free, and the one after it. */
+static void raw_full_thread(void *arg)
+{
+	unsigned form = *(unsigned *)arg;
+	unsigned lines = form == FULL_EACH ? 32 : form == FULL_LINE ? 1 : 3;
+	struct barway_gpu_channel c;
+
+	attach(&c);
+	for (unsigned i = 0; i < RAW_LINES / lines; i++)
+		raw_full_send(&c, form, 0, 0, "not sent");
+	raw_full_send(&c, form, 0, BARWAY_GPU_EAGAIN, "no room");
+	raw_full_send(&c, form, 100000, BARWAY_GPU_ETIMEDOUT, "no room for long");
+	RAW_ALONE(raw.gpu[BARWAY_GPU_CLOSED / 8] = 1);
+	raw_full_send(&c, form, 0, BARWAY_GPU_EPIPE, "no room, closed");
+	raw_full_send(&c, form, SECONDS, BARWAY_GPU_EPIPE, "no room for long, closed");
+	RAW_ALONE(raw.gpu[BARWAY_GPU_CLOSED / 8] = 0;
+		  raw.got += lines - RAW_LINES % lines;
+		  raw.gpu[BARWAY_GPU_TX_CREDIT / 8] = raw.got - 1);
+	raw_full_send(&c, form, 0, BARWAY_GPU_EAGAIN, "a line too few");
+	RAW_ALONE(raw.gpu[BARWAY_GPU_TX_CREDIT / 8] = raw.got);
+	raw_full_send(&c, form, 0, 0, "not sent where there is room");
+	raw_full_send(&c, form, 0, BARWAY_GPU_EAGAIN, "no room again");
+	done(NULL, 0, 0);
+}
+
+/* The ring to the CPU, filled to its last line: what finds no room is not sent, nor half of it. */
+static void raw_full(void)
+{
+	for (unsigned i = 0; i < 2 * FULL_FORMS; i++) {
+		uint64_t from = i % 3 ? 640 : (1ull << 32) - 30;
+		unsigned form = i / 2, one = form == FULL_EACH || form == FULL_LINE ? 1 : 3;
+
+		raw_begin(from);
+		k.flags = i & BARWAY_GPU_SOLE;
+		raw_run(32, raw_full_thread, &form, i + 1);
+		CHECK_EQ(raw.gpu[BARWAY_GPU_TX_HEAD / 8], raw.got + RAW_LINES);
+		CHECK_EQ(raw.gpu[BARWAY_GPU_TX_RESERVED / 8], raw.got + RAW_LINES);
+		for (uint64_t p = raw.got; p < raw.got + RAW_LINES; p++)
+			for (uint32_t w = 0; w < 8; w++) {
+				uint64_t n = raw_full_message(form, (p - from) % 32);
+				uint32_t line = (p - from) % one;
+
+				CHECK_EQ(raw.host[BARWAY_HOST_RING / 8 + p % RAW_LINES * 8 + w],
+					 raw_line_word(n, p - line, line, w));
+			}
+	}
+}
+
+/* By one thread, a line: each word late, wrong in its place, in its size, larger than the room. */
+static void raw_one_expect(struct barway_gpu_channel *c, uint32_t room, int want, const char *what)
+{
+	uint64_t words[7], tail = c->rx_tail;
+	uint32_t bytes = 12345, tag = 12345;
+	int got = barway_gpu_recv_one(c, words, room, &bytes, &tag, 0, 0);
+
+	if (got != want || c->rx_tail != tail + !got)
+		complain(what, raw.how * 8 + raw.word);
+	else if (got && (bytes != 12345 || tag != 12345))
+		complain("written in vain", raw.sent);
+	else if (!got && (tag != RAW_TAG(raw.how) || bytes != raw_size(raw.how)))
+		complain("another size or tag", raw.how);
+	for (uint32_t i = 0; !got && i < 7; i++)
+		if (words[i] != raw_word(raw.how, i))
+			complain("another word", raw.how);
+}
+
+static void raw_one_thread(void *arg)
+{
+	uint64_t data[BARWAY_MESSAGE_LINES * 7];
+	struct barway_gpu_channel c;
+
+	(void)arg;
+	if (barway_gpu_thread())
+		return;
+	attach(&c);
+	for (raw.how = 0; raw_size(raw.how) <= BARWAY_LINE_DATA; raw.how++)
+		for (raw.word = 0; raw.word < 8; raw.word++) {
+			uint64_t first = raw_line_word(raw.how, raw.lines, 0, 0);
+			uint32_t size = raw_size(raw.how);
+
+			raw_store(raw.how, raw.word, false);
+			raw_one_expect(&c, 1024, BARWAY_GPU_EAGAIN, "not all there");
+			raw_put(raw.lines, raw.word,
+				raw_line_word(raw.how, raw.lines, 0, raw.word));
+			if (size)
+				raw_one_expect(&c, size - 1, BARWAY_GPU_EMSGSIZE, "no room");
+			raw_put(raw.lines, 0, first ^ 1ull << mix(raw.lines) % 32);
+			raw_one_expect(&c, 1024, BARWAY_GPU_EBADMSG, "of another place");
+			raw_put(raw.lines, 0, (first & ~(0xfffull << 44)) | 57ull << 44);
+			raw_one_expect(&c, 1024, BARWAY_GPU_EMSGSIZE, "more than a line");
+			raw_put(raw.lines, 0, (first & ~(0xfffull << 44)) | 1025ull << 44);
+			raw_one_expect(&c, UINT32_MAX, BARWAY_GPU_EBADMSG, "of no size there is");
+			if (barway_gpu_recv(&c, data, UINT32_MAX, NULL, NULL, 0, 0) !=
+			    BARWAY_GPU_EBADMSG)
+				complain("of no size that can be, in memory", raw.how);
+			raw_put(raw.lines, 0, first);
+			raw_one_expect(&c, size, 0, "in the end");
+			raw.lines++;
+		}
+	raw.gpu[BARWAY_GPU_CLOSED / 8] = 1;
+	raw_one_expect(&c, 1024, BARWAY_GPU_EPIPE, "the end");
+}
+
+static void raw_one(void)
+{
+	raw_begin((1ull << 32) - 9);
+	raw_run(32, raw_one_thread, NULL, 1);
+	CHECK_EQ(raw.gpu[BARWAY_GPU_RX_TAIL / 8], raw.lines);
+}
+
+/* Asks after every sixteenth poll, without time after the first. */
+static void waits(void)
+{
+	struct barway_gpu_wait w;
+
+	barway_gpu_wait_for(&w, 0);
+	CHECK_EQ(barway_gpu_expired(&w), BARWAY_GPU_EAGAIN);
+	barway_gpu_wait_for(&w, 1);
+	for (unsigned i = 1; i < 32; i++)
+		CHECK_EQ(barway_gpu_expired(&w), 0);
+	CHECK_EQ(barway_gpu_expired(&w), BARWAY_GPU_ETIMEDOUT);
 }
 
 /* Half of a message that is not waited for: nothing of it is written. */
@@ -1017,7 +1288,9 @@ int main(int argc, char **argv)
 		TEST(send_block), TEST(send_each), TEST(send_each_warps), TEST(closed),
 		TEST(times_out), TEST(spoilt), TEST(raw_echo),
 		TEST(raw_late_and_bad), TEST(raw_says), TEST(raw_half), TEST(raw_room),
-		TEST(raw_end), TEST(raw_refuses), { 0 },
+		TEST(raw_end), TEST(raw_refuses), TEST(raw_full), TEST(raw_one),
+		TEST(raw_goes_on), TEST(waits),
+		{ 0 },
 	};
 
 	if (TSAN) {
