@@ -617,8 +617,10 @@ BARWAY_GPU_FN int barway_gpu_over(struct barway_gpu_wait *w)
 {
 	uint64_t now;
 
-	if (!w->bound)
+	if (!w->bound) {
+		w->polls |= 15;
 		return BARWAY_GPU_EAGAIN;
+	}
 	now = barway_gpu_now();
 	if (!w->began)
 		w->began = now;
@@ -1166,7 +1168,6 @@ BARWAY_GPU_FN int barway_gpu_ask_warp(const struct barway_gpu_channel *c,
 	if (!barway_gpu_lane())
 		error = barway_gpu_ask(c, wait);
 	barway_gpu_sync_warp();
-	wait->last = barway_gpu_shfl(wait->last, 0);
 	wait->polls = barway_gpu_shfl(wait->polls, 0);
 	return (int)barway_gpu_shfl((uint32_t)error, 0);
 }
@@ -1215,12 +1216,6 @@ BARWAY_GPU_FN int barway_gpu_take_lines_warp(struct barway_gpu_channel *c, uint3
  * are one load or one store of the warp. A message of more lines takes up to three rounds.
  */
 #define BARWAY_GPU_ROUNDS (BARWAY_GPU_WORDS / 2)
-
-/* Which threads have a share of the first @lines lines of a round, at least one, a bit each. */
-BARWAY_GPU_FN uint32_t barway_gpu_sharers(uint32_t lines)
-{
-	return lines >= 8 ? ~0u : ~0u >> (32 - 4 * lines);
-}
 
 BARWAY_GPU_FN uint64_t barway_gpu_pack(uint32_t low, uint32_t high)
 {
@@ -1467,8 +1462,8 @@ BARWAY_GPU_FN void barway_gpu_unmark(int mine, const uint64_t *pair, uint32_t co
 
 /*
  * The first line is there, or may be, and the message is not of as many lines as are looked for, or
- * not all of it is there. Returns 0, or an error; *@lines: how many it has; *@need: the threads
- * that have a share of these.
+ * not all of it is there. Returns 0, or an error; *@lines: how many it has; *@need: who has to have
+ * something of it: without its first line only that is known to be the message's.
  */
 BARWAY_GPU_FN int barway_gpu_resize(const struct barway_gpu_share *s, const uint64_t *pair,
 				    uint32_t first, uint32_t most, uint32_t *lines, uint32_t *need)
@@ -1480,25 +1475,23 @@ BARWAY_GPU_FN int barway_gpu_resize(const struct barway_gpu_share *s, const uint
 	if (size > most)
 		return size > BARWAY_MESSAGE_MAX ? BARWAY_GPU_EBADMSG : BARWAY_GPU_EMSGSIZE;
 	*lines = barway_gpu_lines_of(size);
-	*need = barway_gpu_sharers(*lines);
+	*need = ~0u;
 	return 0;
 }
 
-/* Waits for round @round of a message of @lines lines, the first of which are there. */
+/* Waits for round @round of a message of @lines lines, which was loaded. */
 BARWAY_GPU_FN int barway_gpu_wait_round(const struct barway_gpu_channel *c, uint32_t round,
-					uint32_t lines, int loaded, uint64_t *pair,
+					uint32_t lines, uint64_t *pair,
 					struct barway_gpu_wait *wait)
 {
 	struct barway_gpu_share s;
 	int error;
 
 	barway_gpu_look_for(c, round, lines, BARWAY_MESSAGE_MAX, &s);
-	if (!loaded)
-		barway_gpu_load_share(&s, pair);
 	while (barway_gpu_there(&s, pair) != ~0u) {
 		if (barway_gpu_polled(wait)) {
 			error = barway_gpu_strays(&s, pair, ~0u) ? BARWAY_GPU_EBADMSG :
-			        barway_gpu_ask_warp(c, wait);
+				barway_gpu_ask_warp(c, wait);
 			if (error)
 				return error;
 		}
@@ -1507,17 +1500,17 @@ BARWAY_GPU_FN int barway_gpu_wait_round(const struct barway_gpu_channel *c, uint
 	return 0;
 }
 
-/* Waits for what is past the first eight lines of a message; @looked: lines that were loaded. */
+/* Waits for what is past the first eight lines of a message. */
 BARWAY_GPU_FN int barway_gpu_wait_rest(const struct barway_gpu_channel *c, uint32_t lines,
-				       uint32_t looked, uint64_t *w, struct barway_gpu_wait *wait)
+				       uint64_t *w, struct barway_gpu_wait *wait)
 {
 	int error = 0;
 
+	wait->polls |= 15; /* the look before has used up what may be asked with no time at all */
 	BARWAY_GPU_UNROLL
 	for (uint32_t round = 1; round < BARWAY_GPU_ROUNDS; round++)
 		if (!error && lines > round * 8)
-			error = barway_gpu_wait_round(c, round, lines, lines <= looked,
-						      w + 2 * round, wait);
+			error = barway_gpu_wait_round(c, round, lines, w + 2 * round, wait);
 	return error;
 }
 
@@ -1602,6 +1595,7 @@ look:
 			barway_gpu_look_for(c, 0, lines, most, &share);
 			if (lines > looked) {
 				looked = lines;
+				wait.polls |= 15; /* that look was none of this many lines */
 				goto look;
 			}
 			if (barway_gpu_all(barway_gpu_is_there(&share, w)))
@@ -1618,7 +1612,7 @@ failed:
 	return barway_gpu_failed(error);
 found:
 	if (most > 8 * BARWAY_LINE_DATA && __builtin_expect(lines > 8, 0)) {
-		error = barway_gpu_wait_rest(c, lines, looked, w, &wait);
+		error = barway_gpu_wait_rest(c, lines, w, &wait);
 		if (error)
 			goto failed;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Channels: every function and every error of it, against kernels of the soft GPU. */
 #include "channel_test.h"
+#include "sanitizers.h"
 
 static struct rig rig;
 
@@ -30,6 +31,33 @@ static void opens_with_defaults(void)
 	CHECK_HAS(i.path, "pinned host memory");
 	OK(barway_channel_close(ch));
 	end();
+}
+
+static bool from_a_register(void)
+{
+	struct barway_channel_info i;
+
+	begin();
+	OK(barway_channel_open(gpu[0], NULL, &rig.ch));
+	i = channel_info(&rig);
+	OK(barway_channel_close(rig.ch));
+	end();
+	return strstr(i.path, "one line from a register");
+}
+
+/* Where the CPU can; never past a mapping whose stores are to be shuffled. */
+static void how_a_line_is_stored(void)
+{
+	bool can = false;
+
+#if defined(__x86_64__) && !TSAN
+	can = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+	      !getenv("BARWAY_SOFT_SHUFFLE");
+#endif
+	CHECK_EQ(from_a_register(), can);
+	param("cpu_mask", "c");
+	CHECK_EQ(from_a_register(), false);
+	param("cpu_mask", "all");
 }
 
 static void open_refuses(struct barway_channel_options o, int err, const char *text)
@@ -456,6 +484,7 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		TEST(opens_with_defaults),
+		TEST(how_a_line_is_stored),
 		TEST(open_errors),
 		TEST(stale_handles),
 		TEST(bad_arguments),
