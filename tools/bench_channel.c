@@ -36,6 +36,8 @@ static const char help[] =
 	"  thread, warp, block   the kernel's end is one thread, 32, or 128: a message\n"
 	"                        to it and back. With fences they also order other\n"
 	"                        memory that a message tells of.\n"
+	"  line, words           the same in registers: one line by a thread; by a warp,\n"
+	"                        which has room for one line, eight, or the longest\n"
 	"  flag in GPU memory    what pplat measures: a bare flag, 8 bytes, and data\n"
 	"  flag in pinned memory\n"
 	"  launch and wait       an empty kernel, and the wait for its stream\n"

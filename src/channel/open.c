@@ -197,10 +197,10 @@ void bw_channel_close(struct bw_channel *ch)
 void bw_channel_path(const struct bw_channel *ch, char *text, size_t n)
 {
 	const struct bw_window *win = ch->win;
+	const char *line = ch->send_line ? ", one line from a register" : "";
 
-	snprintf(text, n, "to the GPU: %u lines in GPU memory, mapped by %s (%s), stored by %s%s; to "
-		 "the CPU: %u lines in pinned host memory, stored by kernels",
+	snprintf(text, n, "to the GPU: %u lines in GPU memory, mapped by %s (%s), stored by "
+		 "%s%s; to the CPU: %u lines in pinned host memory, stored by kernels",
 		 ch->to_gpu_lines, win->provider->name, win->pieces[0].route,
-		 win->kernels.store->name, ch->send_line ? ", one line from a register" : "",
-		 ch->to_cpu_lines);
+		 win->kernels.store->name, line, ch->to_cpu_lines);
 }
