@@ -45,7 +45,8 @@ struct gpu_pingpong {
 struct gpu_echo {
 	struct barway_channel_gpu channel;
 	uint64_t idle_ns;
-	uint64_t trap_tag; /* a message with it makes the kernel fail; over 0xfff: none */
+	uint64_t trap_tag; /* a message with it makes the kernel fail, if it keeps messages in
+			    * memory; over 0xfff: none */
 	uint32_t flags;    /* 0 or BARWAY_GPU_RELAXED */
 	uint32_t reserved;
 };

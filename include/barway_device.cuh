@@ -30,12 +30,13 @@
  *              attaches after the one before has left
  *   forms      name() by one thread; name_warp() by all 32 threads of a warp together, name_block()
  *              by all threads of a block together, with the same arguments; name_each() by all
- *              threads of a warp together, each with a message of its own; name_words() by a
- *              warp, in registers. Warps are whole ones: a block has 32 threads at least. A thread
+ *              threads of a warp together, each with a message of its own; in registers,
+ *              name_line() by one thread, of one line, and name_words() by a warp. Warps are
+ *              whole ones: a block has 32 threads at least. A thread
  *              that is SOLE and sends by one form does not send by another; receiving, too, keeps
  *              to one form, and barway_gpu_leave() is by the first thread of those that received
  *              (of a block: its first thread). On the soft GPU, where a block has one thread, all
- *              are the same; as C it needs POSIX (gnu11).
+ *              are the same, and name_words() has one line; as C it needs POSIX (gnu11).
  *
  * Memory ordering. A message needs none: every eight bytes of it are marked (barway_channel_abi.h).
  * Fences are there for OTHER memory that a message announces:
@@ -58,6 +59,7 @@
  *   stores         st.relaxed.sys                       st.volatile
  *   fence          fence.acq_rel.sys                    membar.sys
  *   counters       atom.relaxed.gpu.add                 atom.add
+ *   twins          atom.relaxed.sys.add                 atom.add
  *   warps          shfl.sync, vote.sync                 shfl, vote
  *
  * Results are 0 or negative Linux errno values, by these names:

@@ -248,8 +248,8 @@ BARWAY_API int barway_transfer_post(struct barway_transfer *t);
 
 /**
  * barway_transfer_post_on_stream() - begin when the stream's earlier work is done
- * @stream: a stream of the local memory's device, as in barway_copy_on_stream(); of another GPU
- *          only with net_read_back=always
+ * @stream: a stream of the local memory's device; one of another GPU is not told from it, and sees
+ *          the data only with net_read_back=always
  * @hold:   not 0: the stream's later work waits until the transfer is VISIBLE (a receive, a get) or
  *          LOCAL (a put, a send); where it fails the stream goes on, and the transfer says why
  *
@@ -322,6 +322,7 @@ struct barway_net_counters {
 	uint64_t again;              /* postings that the network put off */
 	uint64_t sleeps, wakes;      /* of progress threads */
 	uint64_t peers_lost, peers_refused;
+	uint64_t read_backs;         /* loads from GPU memory before what arrived was VISIBLE */
 };
 
 /** barway_net_counters_get() - Errors: -ESTALE, -EINVAL, -E2BIG. Does not block. */

@@ -239,6 +239,7 @@ int barway_net_counters_get(struct barway_endpoint *handle, struct barway_net_co
 	c.wakes = bw_ep_counter(e->ep, BW_N_WAKES);
 	c.peers_lost = bw_ep_counter(e->ep, BW_N_LOST);
 	c.peers_refused = bw_ep_refused(e->ep);
+	c.read_backs = bw_ep_counter(e->ep, BW_N_READ_BACKS);
 	return bw_struct_out(counters, &c, sizeof(c),
 			     offsetof(struct barway_net_counters, bytes_in),
 			     "barway_net_counters_get: struct barway_net_counters");

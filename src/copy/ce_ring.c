@@ -57,7 +57,7 @@ static int word_in(enum bw_param p, const char *const *words, const char *known)
 	for (int i = 0; words[i]; i++)
 		if (!strcmp(value, words[i]))
 			return i;
-	return bw_param_refuse(p, value, strlen(value), known);
+	return bw_param_refuse_value(p, known);
 }
 
 int bw_ce_configure(void)

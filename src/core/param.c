@@ -255,18 +255,31 @@ uint32_t bw_param_choice(enum bw_param p)
 	return (uint32_t)place(words_of(p), bw_param_text(p));
 }
 
-int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known)
+static int refuse(enum bw_param p, const char *word, size_t n, const char *known,
+		  const char *remedy)
 {
 	char variable[64];
 
 	if (given[p].call)
 		return bw_err(EINVAL, "parameter %s \"%.128s\": '%.*s' is not one of %s: set it to "
-			      "a comma-separated list of these", table[p].name, bw_param_text(p),
-			      (int)(n < 128 ? n : 128), word, known);
+			      "%s of these", table[p].name, bw_param_text(p),
+			      (int)(n < 128 ? n : 128), word, known, remedy);
 	variable_name(p, variable, sizeof(variable));
-	return bw_err(EINVAL, "environment %s=\"%.128s\": '%.*s' is not one of %s: give "
-		      "a comma-separated list of these, or unset it", variable, bw_param_text(p),
-		      (int)(n < 128 ? n : 128), word, known);
+	return bw_err(EINVAL, "environment %s=\"%.128s\": '%.*s' is not one of %s: give %s of "
+		      "these, or unset it", variable, bw_param_text(p), (int)(n < 128 ? n : 128),
+		      word, known, remedy);
+}
+
+int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known)
+{
+	return refuse(p, word, n, known, "a comma-separated list");
+}
+
+int bw_param_refuse_value(enum bw_param p, const char *known)
+{
+	const char *value = bw_param_text(p);
+
+	return refuse(p, value, strlen(value), known, "one");
 }
 
 uint64_t bw_param_size(enum bw_param p)

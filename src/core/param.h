@@ -40,6 +40,8 @@ uint32_t bw_param_choice(enum bw_param p);
 /* -EINVAL for what only the part that has the words can tell: the value has the word [@word, +@n),
  * which is none of @known, "a, b, c". Names the variable or the call that gave the value. */
 int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known);
+/* The same where the value is no list but one of @known. */
+int bw_param_refuse_value(enum bw_param p, const char *known);
 
 /*
  * Lists, in every parameter and option that is one: words separated by commas; spaces around a

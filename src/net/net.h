@@ -61,7 +61,7 @@ int bw_ep_progress(struct bw_ep *ep);
 enum bw_net_counter {
 	BW_N_BYTES_OUT, BW_N_BYTES_IN, BW_N_EAGER_OUT, BW_N_EAGER_IN, BW_N_CHUNKS_OUT,
 	BW_N_CHUNKS_IN, BW_N_DONE, BW_N_FAILED, BW_N_AGAIN, BW_N_SLEEPS, BW_N_WAKES, BW_N_LOST,
-	BW_N_COUNT
+	BW_N_READ_BACKS, BW_N_COUNT
 };
 uint64_t bw_ep_counter(const struct bw_ep *ep, enum bw_net_counter c);
 uint64_t bw_ep_refused(struct bw_ep *ep);

@@ -123,6 +123,7 @@ struct bw_region {
 	unsigned char *host;     /* the CPU's address; GPU memory: of the mapping */
 	struct bw_mapping *map;  /* NULL: host memory */
 	struct bw_device *dev;
+	struct bw_device *sole;  /* the GPU that all of it is on; NULL: several, or host memory */
 	uint64_t addr;
 	size_t bytes;
 	uint32_t access, id;     /* id: place in ep->regions, and a generation */
@@ -599,7 +600,7 @@ void bw_sink_turn(struct bw_flow *f);
 void bw_sink_leave(struct bw_flow *f, int error);
 /* Bytes that came in a message. */
 void bw_sink_eager(struct bw_flow *f, const unsigned char *data);
-/* Before it may be used: flushes, stores the signal in @word's region. */
+/* Before it may be used: a fence, what the GPU needs besides, the signal in @word's region. */
 void bw_sink_publish(struct bw_region *r, struct bw_region *word, const struct bw_wire_signal *sig);
 void bw_sink_let_go(struct bw_flow *f);
 void bw_source_let_go(struct bw_flow *f);

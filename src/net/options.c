@@ -76,7 +76,7 @@ static int find_threads(struct bw_ep_options *o)
 	}
 	n = strtol(text, &end, 10);
 	if (end == text || *end || n < 0 || n > (long)BW_WIRE_RAILS)
-		return bw_param_refuse(BW_P_NET_THREADS, text, strlen(text), "auto, 0 to 16");
+		return bw_param_refuse_value(BW_P_NET_THREADS, "auto, 0 to 16");
 	o->threads = (int)n;
 	return 0;
 }
@@ -91,7 +91,7 @@ static int find_read_back(struct bw_ep_options *o)
 			o->read_back = (enum bw_read_back)i;
 			return 0;
 		}
-	return bw_param_refuse(BW_P_NET_READ_BACK, text, strlen(text), "auto, always, never");
+	return bw_param_refuse_value(BW_P_NET_READ_BACK, "auto, always, never");
 }
 
 static int sizes(struct bw_ep_options *o)

@@ -349,16 +349,31 @@ static void link_region(struct bw_region *r)
 	r->ep->regions = r;
 }
 
+/* The one that all of it is on, or NULL. */
+static struct bw_device *sole_device(const struct bw_mapping *map)
+{
+	struct bw_device *dev = map->win->pieces[0].seg.dev;
+
+	for (unsigned i = 1; i < map->win->npieces; i++)
+		if (map->win->pieces[i].seg.dev != dev)
+			return NULL;
+	return dev;
+}
+
 /*
  * Where the GPU promises order, whoever is told that the bytes are there, by a store through the
- * mapping, by host memory or by the launch of a kernel, is told behind them.
+ * mapping, by host memory or by the launch of a kernel, is told behind them. Not where the CPU and
+ * a network card reach the GPU by different ways.
  */
-static bool reads_back(const struct bw_ep *ep, const struct bw_mapping *map)
+static bool reads_back(const struct bw_region *r)
 {
-	if (ep->options.read_back != BW_READ_BACK_AUTO)
-		return ep->options.read_back == BW_READ_BACK_ALWAYS;
-	for (unsigned i = 0; i < map->win->npieces; i++)
-		if (!map->win->pieces[i].seg.dev->ordered)
+	const struct bw_window *win = r->map->win;
+
+	if (r->ep->options.read_back != BW_READ_BACK_AUTO)
+		return r->ep->options.read_back == BW_READ_BACK_ALWAYS;
+	for (unsigned i = 0; i < win->npieces; i++)
+		if (!win->pieces[i].seg.dev->ordered ||
+		    (r->direct && win->pieces[i].seg.dev->coherent))
 			return true;
 	return false;
 }
@@ -385,7 +400,6 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 	r->map = map;
 	r->dev = dev;
 	r->host = map ? map->ptr : (unsigned char *)(uintptr_t)addr;
-	r->read_back = map && reads_back(ep, map);
 	ret = map ? 0 : is_there(r->host, bytes, access & BW_REGION_PUT);
 	if (!ret && getrandom(r->secret, sizeof(r->secret), 0) != (ssize_t)sizeof(r->secret))
 		ret = bw_err(EIO, "the system gives no random bytes: %s", strerror(errno));
@@ -393,6 +407,10 @@ int bw_region_open(struct bw_ep *ep, uint64_t addr, size_t bytes, uint32_t acces
 		export_dmabuf(r, &dmabuf);
 	if (!ret)
 		ret = map ? open_gpu(r, &dmabuf) : open_host(r);
+	if (!ret && map) {
+		r->sole = sole_device(map);
+		r->read_back = reads_back(r);
+	}
 	bw_ep_lock(ep);
 	if (!ret)
 		ret = take_id(ep, r);

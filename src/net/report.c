@@ -17,22 +17,24 @@ static const char *by_cpu(const struct bw_flow *f)
 }
 
 /* The leg at this end. */
-static int local_leg(const struct bw_xfer *t, char *text, size_t room)
+static void local_leg(const struct bw_xfer *t, char *text, size_t room)
 {
 	const struct bw_region *r = t->flow.region;
 	bool source = t->flow.side == BW_SOURCE;
+	const char *after = !source && r->read_back ? ", read back" : "";
 
 	if (!r->map)
-		return snprintf(text, room, "host memory");
-	if (t->was_eager)
-		return snprintf(text, room, "GPU memory %s through its mapping (%s)%s",
-				by_cpu(&t->flow), source ? r->map->load_name : r->map->store_name,
-				!source && r->read_back ? ", read back" : "");
-	if (source ? t->was_ring_out : t->was_ring_in)
-		return snprintf(text, room, "GPU memory through pinned chunks");
-	if (r->direct)
-		return snprintf(text, room, "GPU memory by the network card (%s)", r->rung);
-	return snprintf(text, room, "GPU memory written through its mapping by what receives");
+		snprintf(text, room, "host memory");
+	else if (t->was_eager)
+		snprintf(text, room, "GPU memory %s through its mapping (%s)%s", by_cpu(&t->flow),
+			 source ? r->map->load_name : r->map->store_name, after);
+	else if (source ? t->was_ring_out : t->was_ring_in)
+		snprintf(text, room, "GPU memory through pinned chunks%s", after);
+	else if (r->direct)
+		snprintf(text, room, "GPU memory by the network card (%s)%s", r->rung, after);
+	else
+		snprintf(text, room, "GPU memory written through its mapping by what receives%s",
+			 after);
 }
 
 void bw_xfer_view(struct bw_xfer *t, struct bw_xfer_view *view)

@@ -190,17 +190,21 @@ static void store_signal(struct bw_region *r, uint64_t offset, uint64_t value)
 /* What the GPU promises is for its own work: not for another one that is told by a signal. */
 static bool reads_back(const struct bw_region *r, const struct bw_region *word)
 {
-	return r->read_back || (r->map && word && word->map && word->dev != r->dev &&
-				r->ep->options.read_back != BW_READ_BACK_NEVER);
+	bool one_gpu = !word || !word->map || (r->sole && word->sole == r->sole);
+
+	return r->read_back ||
+	       (r->map && !one_gpu && r->ep->options.read_back != BW_READ_BACK_NEVER);
 }
 
 void bw_sink_publish(struct bw_region *r, struct bw_region *word, const struct bw_wire_signal *sig)
 {
 	/* the bytes are VISIBLE before anything says so */
-	if (reads_back(r, sig ? word : NULL))
+	if (reads_back(r, sig ? word : NULL)) {
 		bw_copy_flush(r->map); /* begins with a fence */
-	else if (r->map)
+		bw_n_count(r->ep, BW_N_READ_BACKS, 1);
+	} else if (r->map || (sig && word->map)) {
 		bw_fence_publish();
+	}
 	BW_PROBE2(net_publish, r, sig != NULL);
 	if (sig)
 		store_signal(word, sig->offset, sig->value);

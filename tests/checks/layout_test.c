@@ -414,7 +414,8 @@ static void net_net_counters(void)
 	FIELD(barway_net_counters, wakes, 88, 8);
 	FIELD(barway_net_counters, peers_lost, 96, 8);
 	FIELD(barway_net_counters, peers_refused, 104, 8);
-	CHECK_EQ(sizeof(struct barway_net_counters), 112);
+	FIELD(barway_net_counters, read_backs, 112, 8);
+	CHECK_EQ(sizeof(struct barway_net_counters), 120);
 }
 
 static void net_constants(void)
