@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	o.launch_arg = &q;
 	OK(barway_channel_open(q.e.dev, &o, &q.channel));
 	OK(barway_channel_gpu(q.channel, &q.param.channel));
-	q.param.idle_ns = (uint64_t)idle * 1000;
+	q.param.idle_ns = BARWAY_GPU_IDLE_FOR((uint64_t)idle * 1000);
 
 	for (unsigned value = 1; value <= 100; value++)
 		fill_and_copy(&q, gpu, host_addr, host, value * 7);

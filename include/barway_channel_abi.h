@@ -78,6 +78,15 @@
 /* A reader that has taken this part of the ring says so before it looks for the next message. */
 #define BARWAY_CREDIT_PART 4u
 
+/*
+ * What leaving takes: last looks, fences, the end of the kernel (H200, driver 580.159.04,
+ * 2026-11-30: 8 to 10 us, "channel_end_test idle"); and how long a kernel waits that is to be gone
+ * after @ns.
+ */
+#define BARWAY_GPU_LEAVE_NS 12000ull
+#define BARWAY_GPU_IDLE_FOR(ns) \
+	((ns) > 2 * BARWAY_GPU_LEAVE_NS ? (ns) - BARWAY_GPU_LEAVE_NS : (ns) / 2)
+
 /* Bytes of the part in GPU memory. */
 #define BARWAY_GPU_BYTES(rx_lines)                                                              \
 	(BARWAY_GPU_RING + (uint64_t)(rx_lines) * BARWAY_LINE_BYTES +                           \

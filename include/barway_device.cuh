@@ -81,7 +81,7 @@
 #define BARWAY_GPU_SOLE 1u    /* attach: nobody else sends while this one is attached */
 #define BARWAY_GPU_RELAXED 2u /* send, receive: other memory is not ordered with the message */
 
-#define BARWAY_GPU_IDLE_NS 200000ull       /* a good time to wait before leaving */
+#define BARWAY_GPU_IDLE_NS BARWAY_GPU_IDLE_FOR(200000ull) /* a good time to wait before leaving */
 #define BARWAY_GPU_WAIT_MAX_NS 10000000000ull /* longer waits are cut to this */
 
 #if defined(__CUDACC__) || defined(__clang__)

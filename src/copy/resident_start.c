@@ -258,7 +258,7 @@ static int begin(struct bw_device *dev, const struct bw_map_policy *policy, uint
 		return bw_err(ENOMEM, "no memory: free some");
 	r->refs = 1;
 	r->dev = dev;
-	r->param.idle_ns = idle_ns ? idle_ns : IDLE_NS;
+	r->param.idle_ns = BARWAY_GPU_IDLE_FOR(idle_ns ? idle_ns : IDLE_NS);
 	r->param.stay_ns = stay_ns ? stay_ns : STAY_NS;
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_mutex_init(&r->launching, NULL);

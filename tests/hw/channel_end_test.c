@@ -351,8 +351,6 @@ static void time_call(int (*call)(void), bool resident, double *us)
 }
 
 /* A call waits for the kernel's idle time at most, and then it has left. */
-#define SLACK_US 300
-
 static void idle_channel_holds_nothing_up(void)
 {
 	static const struct {
@@ -371,7 +369,8 @@ static void idle_channel_holds_nothing_up(void)
 		SKIP("the soft GPU has none of these calls");
 	load_cuda();
 	open_channel(launch, 0);
-	use_echo(&gpu_kernel_echo, 1, (uint64_t)(idle_us * 1e3), UINT64_MAX, 0);
+	use_echo(&gpu_kernel_echo, 1, BARWAY_GPU_IDLE_FOR((uint64_t)(idle_us * 1e3)), UINT64_MAX,
+		 0);
 	echo_one(0);
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		GPU_OK(bench_stream_sync(hw.stream)); /* it has left */
@@ -380,7 +379,7 @@ static void idle_channel_holds_nothing_up(void)
 		printf("  %-17s %8.1f us, with a channel that has just become idle %8.1f us "
 		       "(medians; most: %.1f, %.1f)\n", calls[i].name, without[CALLS / 2],
 		       with[CALLS / 2], without[CALLS - 1], with[CALLS - 1]);
-		if (with[CALLS / 2] > without[CALLS / 2] + idle_us + SLACK_US)
+		if (with[CALLS / 2] > without[CALLS / 2] + idle_us)
 			FAIL("%s takes %.1f us more: the kernel leaves after %.0f", calls[i].name,
 			     with[CALLS / 2] - without[CALLS / 2], idle_us);
 	}
