@@ -1422,21 +1422,24 @@ BARWAY_GPU_FN uint32_t barway_gpu_misplaced(const struct barway_gpu_share *s, co
 	return ((low ^ s->position) & s->low) | (~high & s->more);
 }
 
-/* Which threads have what they look for, or nothing to look for, a bit each. */
-BARWAY_GPU_FN uint32_t barway_gpu_there(const struct barway_gpu_share *s, const uint64_t *pair)
+/* Does this thread have what it looks for, or nothing to look for? Of a message of any size. */
+BARWAY_GPU_FN int barway_gpu_has(const struct barway_gpu_share *s, const uint64_t *pair)
 {
-	uint32_t wrong = barway_gpu_unmarked(s, pair) | barway_gpu_misplaced(s, pair);
-
-	return barway_gpu_ballot(!wrong);
+	return !(barway_gpu_unmarked(s, pair) | barway_gpu_misplaced(s, pair));
 }
 
-/* Does this thread have it, and is the first control word that of a size that is looked for? */
+/* Which threads have, a bit each. */
+BARWAY_GPU_FN uint32_t barway_gpu_there(const struct barway_gpu_share *s, const uint64_t *pair)
+{
+	return barway_gpu_ballot(barway_gpu_has(s, pair));
+}
+
+/* Does this one have it, and is the first control word that of a size that is looked for? */
 BARWAY_GPU_FN int barway_gpu_is_there(const struct barway_gpu_share *s, const uint64_t *pair)
 {
-	uint32_t wrong = barway_gpu_unmarked(s, pair) | barway_gpu_misplaced(s, pair);
 	uint32_t size = (uint32_t)(pair[0] >> 44) & 0xfff;
 
-	return !wrong & (size - s->least <= s->span);
+	return barway_gpu_has(s, pair) & (size - s->least <= s->span);
 }
 
 /* Do some have right marks, but the control word of another line? @need: of whom that is asked. */

@@ -68,9 +68,7 @@ struct bw_channel {
 	unsigned char *host;  /* the part in host memory */
 	bw_store_fn *store;
 	const struct bw_line_kernel *line;
-	/* of line; NULL where lines have to go by way of store */
-	void (*send_line)(unsigned char *at, size_t twin, uint64_t control, uint64_t mark,
-			  const void *data, size_t n);
+	bw_line_send_fn *send_line; /* of line; NULL where lines have to go by way of store */
 	const struct bw_window *win;
 	uint32_t to_gpu_lines, to_cpu_lines;
 	int (*launch)(void *arg);

@@ -106,6 +106,13 @@ static inline void bw_line_take(void *data, size_t n, const uint64_t *w)
 		memcpy(p + n / 8 * 8, &w[i], n % 8);
 }
 
+/*
+ * A line straight to where it goes, without one beside the ring, and to @twin bytes further where
+ * that is not 0; as bw_line_put(). For mappings that are write-combined.
+ */
+typedef void bw_line_send_fn(unsigned char *at, size_t twin, uint64_t control, uint64_t mark,
+			     const void *data, size_t n);
+
 /* How a CPU makes lines and takes them apart. */
 struct bw_line_kernel {
 	/* As bw_message_put(), bw_line_get() and bw_line_take(). */
@@ -113,13 +120,7 @@ struct bw_line_kernel {
 			const void *data, size_t bytes, unsigned tag);
 	bool (*get)(uint64_t *w, const unsigned char *ring, uint64_t position, uint32_t lines);
 	void (*take)(void *data, size_t n, const uint64_t *w);
-	/*
-	 * A line straight to where it goes, without one beside the ring, and to @twin bytes further
-	 * where that is not 0; as bw_line_put(). For mappings that are write-combined. NULL: has
-	 * none.
-	 */
-	void (*send)(unsigned char *at, size_t twin, uint64_t control, uint64_t mark,
-		     const void *data, size_t n);
+	bw_line_send_fn *send; /* NULL: has none */
 };
 
 extern const struct bw_line_kernel bw_line_c, bw_line_avx512;

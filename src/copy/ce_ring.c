@@ -50,23 +50,13 @@ __attribute__((constructor(BW_FORK_DEVICE))) static void register_fork(void)
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static int word_in(enum bw_param p, const char *const *words, const char *known)
-{
-	const char *value = bw_param_text(p);
-
-	for (int i = 0; words[i]; i++)
-		if (!strcmp(value, words[i]))
-			return i;
-	return bw_param_refuse_value(p, known);
-}
-
 int bw_ce_configure(void)
 {
 	static const char *const pageable[] = { "auto", "ring", "driver", NULL };
 	static const char *const stores[] = { "none", "to", "from", "both", NULL };
 	uint64_t chunk = bw_param_size(BW_P_CE_CHUNK), depth = bw_param_size(BW_P_CE_DEPTH);
-	int way = word_in(BW_P_CE_PAGEABLE, pageable, "auto, ring, driver");
-	int past = way < 0 ? way : word_in(BW_P_CE_STREAMING, stores, "none, to, from, both");
+	int way = bw_param_word(BW_P_CE_PAGEABLE, pageable, "auto, ring, driver");
+	int past = way < 0 ? way : bw_param_word(BW_P_CE_STREAMING, stores, "none, to, from, both");
 
 	if (past < 0)
 		return past;

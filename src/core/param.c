@@ -282,6 +282,16 @@ int bw_param_refuse_value(enum bw_param p, const char *known)
 	return refuse(p, value, strlen(value), known, "one");
 }
 
+int bw_param_word(enum bw_param p, const char *const *words, const char *known)
+{
+	const char *value = bw_param_text(p);
+
+	for (int i = 0; words[i]; i++)
+		if (!strcmp(value, words[i]))
+			return i;
+	return bw_param_refuse_value(p, known);
+}
+
 uint64_t bw_param_size(enum bw_param p)
 {
 	const char *text = bw_param_text(p);

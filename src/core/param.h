@@ -42,6 +42,8 @@ uint32_t bw_param_choice(enum bw_param p);
 int bw_param_refuse(enum bw_param p, const char *word, size_t n, const char *known);
 /* The same where the value is no list but one of @known. */
 int bw_param_refuse_value(enum bw_param p, const char *known);
+/* The place of the value among @words, which end with NULL; or that. */
+int bw_param_word(enum bw_param p, const char *const *words, const char *known);
 
 /*
  * Lists, in every parameter and option that is one: words separated by commas; spaces around a

@@ -83,15 +83,13 @@ static int find_threads(struct bw_ep_options *o)
 
 static int find_read_back(struct bw_ep_options *o)
 {
-	static const char *const words[] = { "auto", "always", "never" };
-	const char *text = bw_param_text(BW_P_NET_READ_BACK);
+	static const char *const words[] = { "auto", "always", "never", NULL };
+	int way = bw_param_word(BW_P_NET_READ_BACK, words, "auto, always, never");
 
-	for (unsigned i = 0; i < 3; i++)
-		if (!strcmp(text, words[i])) {
-			o->read_back = (enum bw_read_back)i;
-			return 0;
-		}
-	return bw_param_refuse_value(BW_P_NET_READ_BACK, "auto, always, never");
+	if (way < 0)
+		return way;
+	o->read_back = (enum bw_read_back)way;
+	return 0;
 }
 
 static int sizes(struct bw_ep_options *o)
